@@ -1,0 +1,31 @@
+"""enginesmith: compile Hugging Face language models into engines, then run them."""
+
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .builder.build import build
+    from .builder.config import BuildConfig
+    from .recipes.schema import Recipe
+    from .runtime.llm import LLM
+    from .runtime.sampling_params import SamplingParams
+
+_HOME = {
+    "build": ".builder.build",
+    "BuildConfig": ".builder.config",
+    "LLM": ".runtime.llm",
+    "SamplingParams": ".runtime.sampling_params",
+    "Recipe": ".recipes.schema",
+}
+
+__all__ = ["LLM", "BuildConfig", "Recipe", "SamplingParams", "__version__", "build"]
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used: importing enginesmith itself costs nothing."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'enginesmith' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOME[name], __name__), name)

@@ -1,0 +1,33 @@
+"""Every error a user can meet. Each message says what was wrong, where, the limit, the value found, and what to do."""
+
+
+class EnginesmithError(Exception):
+    """Base of all errors that are the user's to fix. The CLI prints the message and exits with code 2."""
+
+
+class CheckpointError(EnginesmithError):
+    """A checkpoint is absent, damaged, incomplete, or of a form we do not read."""
+
+
+class UnsupportedModelError(EnginesmithError):
+    """A model needs an operation that the builder or the target lacks; the message names it."""
+
+
+class BuildError(EnginesmithError):
+    """A build could not be finished: a bad option, a full disk, or an engine that failed its check."""
+
+
+class ToolchainError(BuildError):
+    """No usable C++ compiler, or the compiler refused the generated source."""
+
+
+class EngineError(EnginesmithError):
+    """An engine folder is damaged, of another format version, or needs an instruction set this machine lacks."""
+
+
+class RequestError(EnginesmithError, ValueError):
+    """A request that cannot be served: a parameter out of range, a prompt too long, a token id out of range."""
+
+
+class RecipeError(EnginesmithError):
+    """A recipe with an unknown key, a bad value, or a step that failed."""
