@@ -1,0 +1,66 @@
+"""Compiles small C++ drivers around a kernel and loads them, so that tests call kernels through ctypes."""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import enginesmith
+import pytest
+from enginesmith.atomic import new_file
+from enginesmith.cache import cache_dir
+from enginesmith.plugins.cpu.isa import Isa, machine_flags
+
+PLUGINS = Path(enginesmith.__file__).parent / "plugins"
+FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wextra", "-fPIC", "-shared")
+
+
+@cache
+def compiler() -> tuple[str, ...] | None:
+    """The C++ compiler's command: $CXX, g++, clang++, or the one in the package ziglang."""
+    for name in (os.environ.get("CXX"), "g++", "clang++"):
+        if name and shutil.which(name):
+            return (name,)
+    return (sys.executable, "-m", "ziglang", "c++") if find_spec("ziglang") else None
+
+
+@cache
+def headers_digest() -> bytes:
+    texts = (path.read_bytes() for path in sorted(PLUGINS.rglob("*.h")))
+    return hashlib.sha256(b"\0".join(texts)).digest()
+
+
+def compile_shared(source: str, isa: Isa) -> Path:
+    """The shared object of `source`, from the cache where the same source, headers and flags were compiled before."""
+    command = compiler()
+    if command is None:
+        pytest.skip("no C++ compiler: install g++ or the package ziglang")
+    arguments = [*command, *FLAGS, *isa.compiler_flags, "-I", str(PLUGINS), "-pthread"]
+    key = hashlib.sha256(headers_digest() + "\0".join([source, *arguments]).encode()).hexdigest()[:32]
+    library = cache_dir("test-kernels") / f"{key}.so"
+    if not library.exists():
+        with new_file(library) as partial:
+            done = subprocess.run(
+                [*arguments, "-x", "c++", "-", "-o", str(partial)], input=source, text=True, capture_output=True
+            )
+            assert done.returncode == 0, f"the compiler refused the driver:\n{done.stderr}\n{source}"
+    return library
+
+
+@pytest.fixture(scope="session")
+def compile_kernel() -> Callable[..., ctypes.CDLL]:
+    """`compile_kernel(source, isa=Isa.AVX2)` -> the loaded library; skips where this machine lacks the instructions."""
+
+    def build(source: str, isa: Isa = Isa.AVX2) -> ctypes.CDLL:
+        missing = isa.cpu_flags - machine_flags()
+        if missing:
+            pytest.skip(f"this machine lacks {', '.join(sorted(missing))}")
+        return ctypes.CDLL(str(compile_shared(source, isa)))
+
+    return build
