@@ -1,0 +1,116 @@
+"""A checkpoint's tokenizer: which files it is made of, its chat template, its end-of-sequence token."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..errors import CheckpointError
+from .config import read_json, read_optional_json
+
+_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+_SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "merges.txt", "sentencepiece.bpe.model")
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """The tokenizer's files that an engine needs and that are present, tokenizer.json first."""
+    return [path for name in _FILES if (path := folder / name).exists()]
+
+
+def chat_template(folder: Path) -> str | None:
+    """The default chat template: chat_template.jinja, else chat_template.json, else tokenizer_config.json's."""
+    jinja = folder / "chat_template.jinja"
+    if jinja.exists():
+        try:
+            return jinja.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{jinja}: cannot be read as text: {error}.") from error
+    for name in ("chat_template.json", "tokenizer_config.json"):
+        path = folder / name
+        template = _default_template(read_optional_json(path).get("chat_template"), path)
+        if template is not None:
+            return template
+    return None
+
+
+def _default_template(value: object, path: Path) -> str | None:
+    """Templates come as one string, or as named ones: a list of {name, template}, or a dict."""
+    if isinstance(value, list):
+        value = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
+    if isinstance(value, dict):
+        value = value.get("default")
+    if value is not None and not isinstance(value, str):
+        raise CheckpointError(f"{path}: chat_template should be text or a list of named templates.")
+    return value
+
+
+def eos_token(folder: Path) -> str | None:
+    """The tokenizer's own end-of-sequence token, as text."""
+    return _content(read_optional_json(folder / "tokenizer_config.json").get("eos_token")) or _content(
+        read_optional_json(folder / "special_tokens_map.json").get("eos_token")
+    )
+
+
+def token_id(folder: Path, token: str) -> int | None:
+    """The id of a token, looked up in tokenizer.json's added tokens, then in its vocabulary."""
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        return None
+    tokenizer = read_json(path)
+    for entry in tokenizer.get("added_tokens") or ():
+        if isinstance(entry, dict) and entry.get("content") == token and isinstance(entry.get("id"), int):
+            return entry["id"]
+    model = tokenizer.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocab, dict):
+        return vocab.get(token) if isinstance(vocab.get(token), int) else None
+    return next((index for index, text in _unigram(vocab) if text == token), None)
+
+
+def save_tokenizer(folder: Path, output: Path) -> list[Path]:
+    """Copy a checkpoint's tokenizer into the folder `output`, with its chat template as chat_template.jinja.
+
+    Where only a slow tokenizer's files exist, Transformers converts them; code in the checkpoint is never run.
+    Raises CheckpointError where there is no tokenizer, or it cannot be converted.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    if (folder / "tokenizer.json").exists():
+        for path in tokenizer_files(folder):
+            shutil.copyfile(path, output / path.name)
+    else:
+        _convert_slow(folder, output)
+    template = chat_template(folder)
+    if template is not None:
+        (output / "chat_template.jinja").write_text(template, encoding="utf-8")
+    return tokenizer_files(output)
+
+
+def _convert_slow(folder: Path, output: Path) -> None:
+    found = [name for name in _SLOW if (folder / name).exists()]
+    if not found:
+        raise CheckpointError(f"{folder}: no tokenizer: neither tokenizer.json nor any of {', '.join(_SLOW)} is there.")
+    try:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
+        tokenizer.save_pretrained(str(output))
+    except Exception as error:  # Transformers raises whatever its parsers raise
+        raise CheckpointError(
+            f"{folder}: {', '.join(found)} could not be converted to tokenizer.json: {error}"
+        ) from error
+    if not (output / "tokenizer.json").exists():
+        raise CheckpointError(f"{folder}: {', '.join(found)} has no fast form, and enginesmith needs tokenizer.json.")
+
+
+def _content(token: Any) -> str | None:
+    """A special token is written as text, or as an object with its text in `content`."""
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else None
+
+
+def _unigram(vocab: object) -> Iterator[tuple[int, object]]:
+    """Unigram vocabularies are lists of [text, score]; a token's id is its place."""
+    for index, entry in enumerate(vocab if isinstance(vocab, list) else ()):
+        if isinstance(entry, list) and entry:
+            yield index, entry[0]
