@@ -1,0 +1,150 @@
+"""The engine folder: the one place that knows how it is laid out, written by the builder and opened by the runtime.
+
+engine.json     the manifest          weights.bin   packed weights, memory-mapped
+cpu/engine.so   and its engine.cpp    tokenizer/    tokenizer.json, chat template, special tokens
+network.onnx, report.json             for people
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import EngineError
+from ..plugins.cpu.isa import machine_flags
+from . import integrity
+from .executors.abi import ABI_VERSION
+from .manifest import FORMAT_VERSION, FileEntry, Manifest
+
+MANIFEST = "engine.json"
+TOKENIZER = "tokenizer"
+
+
+@dataclass(frozen=True)
+class EngineDir:
+    """An engine folder whose manifest was read and found to fit this machine."""
+
+    path: Path
+    manifest: Manifest
+
+    @property
+    def library(self) -> Path:
+        return self.path / self.manifest.target.library
+
+    @property
+    def weights(self) -> Path:
+        return self.path / self.manifest.target.weights
+
+    @property
+    def tokenizer(self) -> Path:
+        return self.path / TOKENIZER
+
+
+def write_engine(folder: Path, manifest: Manifest) -> Manifest:
+    """Seal `folder`: record size and digest of every file in it, and write engine.json. Returns the manifest written.
+
+    The caller makes the folder appear at once, with `atomic.new_folder`.
+    """
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+    files = {}
+    for path in paths:
+        digest = integrity.sha256(path)
+        integrity.remember(path, digest)
+        files[path.relative_to(folder).as_posix()] = FileEntry(sha256=digest, bytes=path.stat().st_size)
+    sealed = replace(manifest, files=files)
+    data = sealed.to_json()
+    Manifest.from_json(json.loads(json.dumps(data)))  # what cannot be read back is not written
+    (folder / MANIFEST).write_text(json.dumps(data, indent=2) + "\n")
+    return sealed
+
+
+def open_engine(path: str | Path, *, verify: bool = True) -> EngineDir:
+    """Open an engine folder, once it is known to be one, to fit this enginesmith and this machine, and to be whole.
+
+    `verify` compares every file with its digest; weights found right before and unchanged since are not read again
+    (see `integrity`). Without it only sizes are compared. Raises EngineError.
+    """
+    path = Path(path)
+    engine = EngineDir(path, _read_manifest(path))
+    _check_machine(engine)
+    _check_sizes(engine)
+    if verify:
+        _check_digests(engine)
+    return engine
+
+
+def _read_manifest(path: Path) -> Manifest:
+    if not path.is_dir():
+        reason = "it is a file" if path.exists() else "there is no such folder"
+        raise EngineError(f"{path} is not an engine: {reason}; make one with 'enginesmith build'")
+    try:
+        data = json.loads((path / MANIFEST).read_text())
+    except FileNotFoundError:
+        raise EngineError(f"{path} is not an engine: it has no {MANIFEST}; make one with 'enginesmith build'") from None
+    except (OSError, ValueError) as error:
+        raise EngineError(f"{path / MANIFEST} cannot be read ({error}); rebuild the engine") from None
+    if not isinstance(data, dict):
+        raise EngineError(f"{path / MANIFEST} does not hold an object; rebuild the engine")
+    for name, supported in (("format_version", FORMAT_VERSION), ("abi_version", ABI_VERSION)):
+        if data.get(name) != supported:
+            raise EngineError(
+                f"{path} has {name} {data.get(name)!r}, this enginesmith reads {supported}: rebuild the engine, "
+                f"or use the enginesmith that built it ({data.get('builder_version', 'unknown')})"
+            )
+    try:
+        return Manifest.from_json(data)
+    except EngineError as error:
+        raise EngineError(f"{path}: {error}") from None
+
+
+def _check_machine(engine: EngineDir) -> None:
+    target = engine.manifest.target
+    if target.name != "cpu":
+        raise EngineError(f"{engine.path} was built for target {target.name!r}; this enginesmith runs 'cpu' engines")
+    missing = sorted(set(target.cpu_flags) - machine_flags())
+    if missing:
+        raise EngineError(
+            f"{engine.path} was built for {target.isa}, but this CPU lacks {', '.join(missing)}; "
+            "rebuild here, or with '--isa avx2', which runs on every x86-64 machine since 2015"
+        )
+
+
+def _check_sizes(engine: EngineDir) -> None:
+    root = engine.path.resolve()
+    for name, entry in engine.manifest.files.items():
+        file = engine.path / name
+        if not file.resolve().is_relative_to(root):
+            raise EngineError(f"{file} leads outside the engine folder; copy the whole folder again")
+        try:
+            size = file.stat().st_size
+        except OSError:
+            raise EngineError(f"{file} is missing; copy the whole folder again, or rebuild the engine") from None
+        if size != entry.bytes:
+            raise EngineError(
+                f"{file} is damaged: it has {size} bytes, {MANIFEST} says {entry.bytes}; "
+                "copy it again or rebuild the engine"
+            )
+    target = engine.manifest.target
+    if engine.manifest.files[target.weights].bytes != target.weights_bytes:
+        raise EngineError(
+            f"{engine.path}: target.weights_bytes is not the size of {target.weights}; rebuild the engine"
+        )
+
+
+def _check_digests(engine: EngineDir) -> None:
+    """Small files, the library among them, are hashed at every start; weights once, until they are touched."""
+    for name, entry in engine.manifest.files.items():
+        file = engine.path / name
+        is_weights = name == engine.manifest.target.weights
+        if is_weights and integrity.is_known(file, entry.sha256):
+            continue
+        try:
+            found = integrity.sha256(file)
+        except OSError as error:
+            raise EngineError(f"{file} cannot be read: {error}") from None
+        if found != entry.sha256:
+            raise EngineError(
+                f"{file} is damaged: its SHA-256 is {found[:16]}..., {MANIFEST} says {entry.sha256[:16]}...; "
+                "copy it again or rebuild the engine"
+            )
+        if is_weights:
+            integrity.remember(file, entry.sha256)

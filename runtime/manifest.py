@@ -1,0 +1,192 @@
+"""engine.json: what an engine says of itself.
+
+Plain dataclasses with a small strict reader: importing pydantic would take a tenth of the second that a start may take.
+"""
+
+import types
+import typing
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from enum import Enum, StrEnum
+from pathlib import PurePosixPath
+from typing import Any, TypeVar
+
+from ..errors import EngineError
+
+FORMAT_VERSION = 1
+
+T = TypeVar("T")
+
+
+class KvDtype(StrEnum):
+    """Element type of keys and values in the cache."""
+
+    BF16 = "bf16"
+    FP32 = "fp32"
+
+
+class KvGroupKind(StrEnum):
+    """How long a layer keeps its keys and values."""
+
+    FULL = "full"
+    SLIDING_WINDOW = "sliding_window"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What the runtime must know of the model. `generation_defaults`: SamplingParams fields the checkpoint advises."""
+
+    name: str
+    architecture: str
+    model_type: str
+    vocab_size: int
+    num_layers: int
+    num_parameters: int
+    eos_token_ids: tuple[int, ...]
+    bos_token_id: int | None = None
+    generation_defaults: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """The sizes an engine was compiled for: sequences a step, tokens a step, tokens of prompt and output a sequence."""
+
+    max_batch_size: int
+    max_num_tokens: int
+    max_seq_len: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvGroup:
+    """Layers that share one block table. `layers` are cache layers, `bytes_per_block` counts keys and values of all."""
+
+    kind: KvGroupKind
+    window: int
+    layers: tuple[int, ...]
+    bytes_per_block: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvCacheSpec:
+    """The paged KV cache; the order of `groups` is the order of block tables in a step."""
+
+    block_size: int
+    dtype: KvDtype
+    groups: tuple[KvGroup, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantization:
+    """How weights are stored: the scheme asked for, and how many linear layers got which."""
+
+    scheme: str
+    linear_layers: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """What runs the engine and what that needs of a machine. `library` and `weights` are names in `files`."""
+
+    name: str
+    isa: str
+    cpu_flags: tuple[str, ...]
+    library: str
+    weights: str
+    weights_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    """Digest (hexadecimal) and size of one file of the folder."""
+
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """All of engine.json. `files` is filled in by `write_engine`."""
+
+    builder_version: str
+    abi_version: int
+    model: ModelFacts
+    limits: Limits
+    kv_cache: KvCacheSpec
+    quantization: Quantization
+    target: Target
+    files: dict[str, FileEntry] = field(default_factory=dict)
+    format_version: int = FORMAT_VERSION
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts, lists, strings and numbers, in the order of the fields."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Any) -> "Manifest":
+        """The inverse of `to_json`; raises EngineError naming the first field that is missing, unknown or wrong."""
+        manifest = _read(cls, data, "engine.json")
+        _validate(manifest)
+        return manifest
+
+
+def _validate(manifest: Manifest) -> None:
+    limits, kv, model = manifest.limits, manifest.kv_cache, manifest.model
+    positive = {
+        "limits.max_batch_size": limits.max_batch_size,
+        "limits.max_num_tokens": limits.max_num_tokens,
+        "limits.max_seq_len": limits.max_seq_len,
+        "kv_cache.block_size": kv.block_size,
+        "model.vocab_size": model.vocab_size,
+    }
+    for index, group in enumerate(kv.groups):
+        where = f"kv_cache.groups[{index}]"
+        positive[f"{where}.bytes_per_block"] = group.bytes_per_block
+        if (group.kind is KvGroupKind.SLIDING_WINDOW) != (group.window > 0):
+            raise EngineError(f"engine.json: {where}: a {group.kind} group cannot have window {group.window}")
+    for name, value in positive.items():
+        if value < 1:
+            raise EngineError(f"engine.json: {name} must be at least 1, got {value}")
+    for name, entry in manifest.files.items():
+        if not is_plain_relative(name):
+            raise EngineError(f"engine.json: files: {name!r} is not a plain path inside the engine folder")
+        if entry.bytes < 0 or len(entry.sha256) != 64:
+            raise EngineError(f"engine.json: files: {name!r} has a malformed size or digest")
+    for name in (manifest.target.library, manifest.target.weights):
+        if name not in manifest.files:
+            raise EngineError(f"engine.json: target names {name!r}, which is not among the engine's files")
+
+
+def is_plain_relative(name: str) -> bool:
+    """Whether `name` is a normalised relative POSIX path that cannot leave its folder."""
+    path = PurePosixPath(name)
+    return bool(name) and not path.is_absolute() and ".." not in path.parts and str(path) == name and "\\" not in name
+
+
+def _read(kind: Any, value: Any, where: str) -> Any:
+    """`value`, from JSON, as the type `kind`: a dataclass, tuple[X, ...], dict[str, X], X | None, enum, or scalar."""
+    if is_dataclass(kind):
+        return _read_dataclass(kind, value, where)
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        return None if value is None else _read(args[0], value, where)
+    if origin is tuple and isinstance(value, list):
+        return tuple(_read(args[0], item, f"{where}[{index}]") for index, item in enumerate(value))
+    if origin is dict and isinstance(value, dict):
+        return {key: _read(args[1], item, f"{where}.{key}") for key, item in value.items()}
+    if isinstance(kind, type):
+        if issubclass(kind, Enum) and value in list(kind):
+            return kind(value)
+        if type(value) is kind or (kind is float and type(value) is int):
+            return value
+    raise EngineError(f"{where}: expected {getattr(kind, '__name__', kind)}, got {value!r}; the engine must be rebuilt")
+
+
+def _read_dataclass(kind: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise EngineError(f"{where}: expected an object, got {value!r}; the engine must be rebuilt")
+    hints = typing.get_type_hints(kind)
+    required = {f.name for f in fields(kind) if f.default is f.default_factory}  # both MISSING
+    for name in sorted(value.keys() - hints.keys()):
+        raise EngineError(f"{where}: unknown field {name!r}; known are {', '.join(hints)}")
+    for name in sorted(required - value.keys()):
+        raise EngineError(f"{where}: field {name!r} is missing; the engine must be rebuilt")
+    return kind(**{name: _read(hints[name], item, f"{where}.{name}") for name, item in value.items()})

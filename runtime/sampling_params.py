@@ -1,0 +1,127 @@
+"""How a request samples and when it ends: vLLM's names, checked where they are made."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ..errors import RequestError
+
+MAX_LOGPROBS = 20
+"""Most `logprobs` a request may ask for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """Sampling parameters of one request. Raises RequestError naming the field, its limits and the value found."""
+
+    max_tokens: int | None = 16
+    """Most output tokens; None means as many as `max_seq_len` leaves."""
+    min_tokens: int = 0
+    """Output tokens before an end-of-sequence or stop token can be drawn, or a stop string matched."""
+    temperature: float = 1.0
+    """0 is greedy."""
+    top_k: int = 0
+    """Draw among the k likeliest tokens; 0 or -1 means all."""
+    top_p: float = 1.0
+    """Draw among the likeliest tokens whose probabilities reach this sum."""
+    min_p: float = 0.0
+    """Draw among tokens at least this likely, relative to the likeliest."""
+    repetition_penalty: float = 1.0
+    """Divides positive and multiplies negative logits of tokens in prompt or output."""
+    presence_penalty: float = 0.0
+    """Subtracted from logits of tokens in the output."""
+    frequency_penalty: float = 0.0
+    """Subtracted from logits of tokens in the output, times how often they are there."""
+    logit_bias: Mapping[int, float] | None = None
+    """Added to logits by token id; within [-100, 100], or -inf to ban a token."""
+    seed: int | None = None
+    """Key of the request's generator; None draws a fresh one."""
+    stop: str | Sequence[str] = ()
+    """Strings that end the output, matched on its text."""
+    stop_token_ids: Sequence[int] = ()
+    """Tokens that end the output."""
+    ignore_eos: bool = False
+    """Go on past the end-of-sequence token."""
+    logprobs: int | None = None
+    """Report log probabilities of each sampled token and of this many of the likeliest."""
+    skip_special_tokens: bool = True
+    """Leave special tokens out of the text."""
+    include_stop_str_in_output: bool = False
+    """Keep the stop string, or the text of the stop token, in the text."""
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None:
+            _integer("max_tokens", self.max_tokens, 1)
+        _integer("min_tokens", self.min_tokens, 0)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise RequestError(f"min_tokens must be at most max_tokens ({self.max_tokens}), got {self.min_tokens}")
+        _number("temperature", self.temperature, 0)
+        _integer("top_k", self.top_k, -1)
+        _number("top_p", self.top_p, 0, 1, open_low=True)
+        _number("min_p", self.min_p, 0, 1)
+        _number("repetition_penalty", self.repetition_penalty, 0, open_low=True)
+        _number("presence_penalty", self.presence_penalty, -2, 2)
+        _number("frequency_penalty", self.frequency_penalty, -2, 2)
+        if self.seed is not None:
+            _integer("seed", self.seed, -(2**63), 2**64 - 1)
+        if self.logprobs is not None:
+            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        self._check_collections()
+
+    def _check_collections(self) -> None:
+        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        for text in stop:
+            if not isinstance(text, str) or not text:
+                raise RequestError(f"stop must hold non-empty strings, got {text!r}")
+        object.__setattr__(self, "stop", stop)
+        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
+        for token in self.stop_token_ids:
+            _integer("stop_token_ids", token, 0)
+        for token, bias in (self.logit_bias or {}).items():
+            _integer("logit_bias's token", token, 0)
+            if bias != -math.inf:
+                _number(f"logit_bias[{token}]", bias, -100, 100)
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """`stop` as a tuple."""
+        return tuple(self.stop)
+
+    @property
+    def has_penalties(self) -> bool:
+        """Whether sampling looks at the tokens so far."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
+    def replace(self, **changes: Any) -> "SamplingParams":
+        """A copy with some fields changed, checked again."""
+        known = {field.name for field in fields(self)}
+        for name in changes.keys() - known:
+            raise RequestError(f"unknown sampling parameter {name!r}; known are {', '.join(sorted(known))}")
+        return replace(self, **changes)
+
+    def check_vocabulary(self, vocab_size: int) -> None:
+        """Raise RequestError when a token id named here is outside the engine's vocabulary."""
+        for name, tokens in (("stop_token_ids", self.stop_token_ids), ("logit_bias", self.logit_bias or ())):
+            for token in tokens:
+                if token >= vocab_size:
+                    raise RequestError(f"{name}: token ids must be in [0, {vocab_size}), got {token}")
+
+
+def _integer(name: str, value: object, low: int, high: int | None = None) -> None:
+    if type(value) is int and value >= low and (high is None or value <= high):
+        return
+    limits = f"at least {low}" if high is None else f"in [{low}, {high}]"
+    raise RequestError(f"{name} must be an integer {limits}, got {value!r}")
+
+
+def _number(name: str, value: object, low: float, high: float | None = None, *, open_low: bool = False) -> None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        above = value > low if open_low else value >= low
+        if above and (high is None or value <= high):
+            return
+    if high is None:
+        limits = f"greater than {low}" if open_low else f"at least {low}"
+    else:
+        limits = f"in {'(' if open_low else '['}{low}, {high}]"
+    raise RequestError(f"{name} must be a number {limits}, got {value!r}")
