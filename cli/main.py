@@ -1,0 +1,92 @@
+"""The `enginesmith` command: finds the subcommand, shows errors, chooses the exit code."""
+
+import errno
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from .. import __version__
+from ..errors import EnginesmithError
+
+# Name -> one line of help: so that `enginesmith --help` imports no command.
+_COMMANDS = {
+    "build": "Build an engine from a checkpoint.",
+    "run": "Generate text with an engine.",
+    "inspect": "Show what is inside an engine.",
+    "bench": "Measure an engine's speed.",
+    "recipe": "Run a recipe: fetch, import, build, check, demo.",
+    "doctor": "Show what this machine can build and run.",
+}
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+TERMINATED = 143
+
+# A full disk, a read-only folder: the user's to fix, so they get a message instead of a traceback.
+_USER_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's file only when that command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        return import_module(f".{cmd_name}", __package__).command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="enginesmith")
+def cli() -> None:
+    """Compile Hugging Face language models into engines, then run them."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of the console script; ends the process with 0, 2 (the user's to fix), 130 or 143."""
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        result = cli.main(arguments, prog_name="enginesmith", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except (KeyboardInterrupt, click.Abort):
+        _complain("interrupted", prefix="")
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except EnginesmithError as error:
+        _complain(str(error))
+        return USAGE_ERROR
+    except BrokenPipeError:  # the reader of our output went away: `enginesmith inspect x | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.errno not in _USER_ERRNOS:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        _complain(f"{where}{error.strerror}. Free some space, or choose a folder that can be written.")
+        return USAGE_ERROR
+
+
+def _complain(message: str, prefix: str = "error: ") -> None:
+    click.secho(f"{prefix}{message}", fg="red", err=True)
+
+
+def _terminate(signum: int, frame: object) -> None:
+    """SIGTERM unwinds the stack like Ctrl-C, so that half-written folders vanish."""
+    sys.exit(TERMINATED)

@@ -1,0 +1,78 @@
+"""Progress on stderr: bars on a terminal, a line at the start and the end of each task elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ..progress import Progress, Task
+
+if TYPE_CHECKING:
+    import rich.progress
+
+
+class _Bar:
+    def __init__(self, bars: "rich.progress.Progress", id: "rich.progress.TaskID") -> None:
+        self._bars, self._id = bars, id
+
+    def advance(self, amount: float = 1) -> None:
+        self._bars.advance(self._id, amount)
+
+
+class BarProgress:
+    """One rich bar a task; finished bars stay, with their time, and nested tasks share the screen."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+        self._bars = Progress(
+            SpinnerColumn(finished_text="[green]✓"),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=28),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+        )
+        self._open = 0
+
+    @contextmanager
+    def task(self, description: str, total: float | None = None) -> Iterator[Task]:
+        if self._open == 0:
+            self._bars.start()
+        self._open += 1
+        id = self._bars.add_task(description, total=total)
+        try:
+            yield _Bar(self._bars, id)
+            done = total if total is not None else 1
+            self._bars.update(id, total=done, completed=done)
+            self._bars.stop_task(id)
+        finally:
+            self._open -= 1
+            if self._open == 0:
+                self._bars.stop()
+                for finished in self._bars.task_ids:
+                    self._bars.remove_task(finished)
+
+
+class _Counted:
+    def advance(self, amount: float = 1) -> None:
+        pass
+
+
+class LineProgress:
+    """Plain lines, for logs: what began, and how long it took when that was over a second."""
+
+    @contextmanager
+    def task(self, description: str, total: float | None = None) -> Iterator[Task]:
+        print(f"{description} ...", file=sys.stderr, flush=True)
+        start = time.monotonic()
+        yield _Counted()
+        if (took := time.monotonic() - start) >= 1:
+            print(f"{description}: {took:.1f} s", file=sys.stderr, flush=True)
+
+
+def terminal_progress() -> Progress:
+    """What suits stderr: bars on a terminal, lines otherwise."""
+    return BarProgress() if sys.stderr.isatty() else LineProgress()
