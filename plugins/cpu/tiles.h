@@ -21,11 +21,11 @@ constexpr MatrixIsa kMatrixIsa = MatrixIsa::kAvx512;
 constexpr MatrixIsa kMatrixIsa = MatrixIsa::kAvx2;
 #endif
 
-constexpr int kPanel = 32;                                           // outputs in a panel
-constexpr int kHalf = 16;                                            // outputs in each of its two halves
-constexpr int kChunk = kMatrixIsa == MatrixIsa::kAvx2 ? 32 : 64;     // integer groups are padded to this along K
-constexpr int kBf16Pad = kMatrixIsa == MatrixIsa::kAvx2 ? 1 : 32;    // bf16 weights are padded to this along K
-constexpr int64_t kRowBlock = 96;                                    // rows that share one pass over a panel
+constexpr int kPanel = 32;                                         // outputs in a panel
+constexpr int kHalf = 16;                                          // outputs in each of its two halves
+constexpr int kChunk = kMatrixIsa == MatrixIsa::kAvx2 ? 32 : 64;   // integer groups are padded to this along K
+constexpr int kBf16Pad = kMatrixIsa == MatrixIsa::kAvx2 ? 1 : 32;  // bf16 weights are padded to this along K
+constexpr int64_t kRowBlock = 96;                                  // rows that share one pass over a panel
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 constexpr int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
@@ -38,12 +38,24 @@ ES_INLINE void for_row_tiles(int64_t rows, F&& f) {
   for (int64_t t = 0; t < tiles; t++) {
     const int64_t first = rows * t / tiles;
     switch (rows * (t + 1) / tiles - first) {
-      case 1: f(std::integral_constant<int, 1>{}, first); break;
-      case 2: f(std::integral_constant<int, std::min(2, Max)>{}, first); break;
-      case 3: f(std::integral_constant<int, std::min(3, Max)>{}, first); break;
-      case 4: f(std::integral_constant<int, std::min(4, Max)>{}, first); break;
-      case 5: f(std::integral_constant<int, std::min(5, Max)>{}, first); break;
-      case 6: f(std::integral_constant<int, std::min(6, Max)>{}, first); break;
+      case 1:
+        f(std::integral_constant<int, 1>{}, first);
+        break;
+      case 2:
+        f(std::integral_constant<int, std::min(2, Max)>{}, first);
+        break;
+      case 3:
+        f(std::integral_constant<int, std::min(3, Max)>{}, first);
+        break;
+      case 4:
+        f(std::integral_constant<int, std::min(4, Max)>{}, first);
+        break;
+      case 5:
+        f(std::integral_constant<int, std::min(5, Max)>{}, first);
+        break;
+      case 6:
+        f(std::integral_constant<int, std::min(6, Max)>{}, first);
+        break;
     }
   }
 }

@@ -1,0 +1,79 @@
+// fp32 and bf16 panels on AVX2: one FMA accumulator an output, k ascending, so that tiles never change a result.
+#pragma once
+#include <immintrin.h>
+
+#include "cpu/tensor.h"
+#include "linear/cpu/weights.h"
+
+namespace es::avx2 {
+
+constexpr int64_t kBlockK = 256;  // 16 KB of unpacked weights: half of a first-level cache
+
+ES_INLINE void load16(const float* w, __m256& low, __m256& high) {
+  low = _mm256_loadu_ps(w);
+  high = _mm256_loadu_ps(w + 8);
+}
+ES_INLINE void load16(const uint16_t* w, __m256& low, __m256& high) {
+  const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
+  low = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
+  high = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
+}
+
+// acc[R][32] += x[R][k] * w, over H halves that lie `half` elements apart.
+template <int R, int H, class E>
+ES_INLINE void float_tile(const E* w, int64_t half, const float* x, int64_t stride, int64_t k, float* acc) {
+  __m256 sum[R][2 * H];
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < 2 * H; v++) sum[r][v] = _mm256_loadu_ps(acc + r * kPanel + 8 * v);
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < k; i++) {
+    __m256 weight[2 * H];
+    for (int h = 0; h < H; h++) {
+      _mm_prefetch(reinterpret_cast<const char*>(w + h * half + i * kHalf) + 2048, _MM_HINT_T0);
+      load16(w + h * half + i * kHalf, weight[2 * h], weight[2 * h + 1]);
+    }
+    for (int r = 0; r < R; r++) {
+      const __m256 xi = _mm256_set1_ps(x[r * stride + i]);
+      for (int v = 0; v < 2 * H; v++) sum[r][v] = _mm256_fmadd_ps(xi, weight[v], sum[r][v]);
+    }
+  }
+  for (int r = 0; r < R; r++)
+    for (int v = 0; v < 2 * H; v++) _mm256_storeu_ps(acc + r * kPanel + 8 * v, sum[r][v]);
+}
+
+ES_INLINE const float* unpack(const float* w, int64_t, float*) { return w; }
+ES_INLINE const float* unpack(const uint16_t* w, int64_t k, float* buffer) {
+  for (int64_t i = 0; i < k; i++) {
+    __m256 low, high;
+    load16(w + i * kHalf, low, high);
+    _mm256_store_ps(buffer + i * kHalf, low);
+    _mm256_store_ps(buffer + i * kHalf + 8, high);
+  }
+  return buffer;
+}
+
+// acc[rows][32] = x * panel.
+template <class E>
+void float_panel(const E* panel, int64_t k, Rows x, int64_t rows, float* acc) {
+  std::fill(acc, acc + rows * kPanel, 0.0f);
+  const int64_t half = k * kHalf;
+  if (rows == 1) return float_tile<1, 2>(panel, half, x.data, x.stride, k, acc);
+  if (rows <= 4) {
+    for (int h = 0; h < 2; h++)
+      for_row_tiles<4>(rows, [&](auto tile, int64_t r) {
+        float_tile<tile, 1>(panel + h * half, 0, x.row(r), x.stride, k, acc + r * kPanel + h * kHalf);
+      });
+    return;
+  }
+  alignas(64) float buffer[kBlockK * kHalf];
+  for (int h = 0; h < 2; h++)
+    for (int64_t first = 0; first < k; first += kBlockK) {
+      const int64_t n = std::min(kBlockK, k - first);
+      const float* w = unpack(panel + h * half + first * kHalf, n, buffer);
+      for_row_tiles<6>(rows, [&](auto tile, int64_t r) {
+        float_tile<tile, 1>(w, 0, x.row(r) + first, x.stride, n, acc + r * kPanel + h * kHalf);
+      });
+    }
+}
+
+}  // namespace es::avx2

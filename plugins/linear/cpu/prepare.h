@@ -1,0 +1,164 @@
+// Activations as the kernels want them: float32 as they are, or quantized once per call.
+//
+// Integer weights: per row and group of K, q = round_to_even(x * (127 / absmax)), scale = absmax / 127. A group whose
+// absmax is below 2^-100 becomes zeros.
+#pragma once
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "cpu/tensor.h"
+#include "linear/cpu/weights.h"
+
+namespace es {
+
+// Quantized rows: each is padded_k values (int8; int16 for int8 weights on AVX2), then a float scale a group, then the
+// int32 corrections that take away what weights were shifted by to be unsigned.
+template <class W>
+struct Prepared {
+  static constexpr bool kWide = kMatrixIsa == MatrixIsa::kAvx2 && W::kBits == 8;
+  static constexpr bool kCorrected = !kWide;
+  // AVX2 sums 64 products of a nibble in 16 bits, in two lanes: one correction (two int16) for each such block.
+  static constexpr bool kPaired = kMatrixIsa == MatrixIsa::kAvx2 && W::kBits == 4;
+  static constexpr int64_t kCorrections = kPaired ? ceil_div(W::kPadded, 64) : 1;
+  static constexpr int kShift = W::kBits == 4 ? 8 : 128;
+
+  const uint8_t* data;
+  int64_t stride, scale_offset, correction_offset;
+
+  static constexpr int64_t value_bytes(int64_t k) { return W::padded_k(k) * (kWide ? 2 : 1); }
+  // An odd number of cache lines, so that rows do not fall into the same sets.
+  static constexpr int64_t row_bytes(int64_t k) {
+    return (round_up(value_bytes(k) + W::groups(k) * 4 * (1 + kCorrections), 64) / 64 | 1) * 64;
+  }
+  static Prepared at(const uint8_t* data, int64_t k) {
+    return {data, row_bytes(k), value_bytes(k), value_bytes(k) + W::groups(k) * 4};
+  }
+
+  const uint8_t* values(int64_t row) const { return data + row * stride; }
+  const float* scales(int64_t row) const { return reinterpret_cast<const float*>(values(row) + scale_offset); }
+  const int32_t* corrections(int64_t row) const {
+    return reinterpret_cast<const int32_t*>(values(row) + correction_offset);
+  }
+};
+
+template <>
+struct Prepared<Fp32Weight> : Rows {};
+template <>
+struct Prepared<Bf16Weight> : Rows {};
+
+ES_INLINE float absmax(const float* x, int64_t n) {
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  __m256 m = _mm256_setzero_ps(), m1 = m;
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    m = _mm256_max_ps(m, _mm256_andnot_ps(sign, _mm256_loadu_ps(x + i)));
+    m1 = _mm256_max_ps(m1, _mm256_andnot_ps(sign, _mm256_loadu_ps(x + i + 8)));
+  }
+  m = _mm256_max_ps(m, m1);
+  __m128 h = _mm_max_ps(_mm256_castps256_ps128(m), _mm256_extractf128_ps(m, 1));
+  h = _mm_max_ps(h, _mm_movehl_ps(h, h));
+  h = _mm_max_ss(h, _mm_movehdup_ps(h));
+  float best = _mm_cvtss_f32(h);
+  for (; i < n; i++) best = std::max(best, std::fabs(x[i]));
+  return best;
+}
+
+// 32 floats to 32 int8.
+ES_INLINE __m256i quantize32(const float* x, __m256 inverse) {
+  __m256i q[4];
+  for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), inverse));
+  const __m256i words = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+  return _mm256_permutevar8x32_epi32(words, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+// Adds the 16-bit lanes of v of equal parity: two int16 in one int32.
+ES_INLINE int32_t sum_paired(__m256i v) {
+  __m128i h = _mm_add_epi16(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  h = _mm_add_epi16(h, _mm_unpackhi_epi64(h, h));
+  h = _mm_add_epi16(h, _mm_shuffle_epi32(h, 1));
+  return _mm_cvtsi128_si32(h);
+}
+
+template <class W>
+void quantize_row(const float* x, int64_t k, uint8_t* record) {
+  using P = Prepared<W>;
+  float* scales = reinterpret_cast<float*>(record + P::value_bytes(k));
+  int32_t* corrections = reinterpret_cast<int32_t*>(scales + W::groups(k));
+  const __m256i ones = _mm256_set1_epi8(1);
+  for (int64_t g = 0; g < W::groups(k); g++) {
+    const int64_t n = std::min<int64_t>(W::kGroup, k - g * W::kGroup);
+    const float* xg = x + g * W::kGroup;
+    const float m = absmax(xg, n);
+    const bool tiny = m < 0x1p-100f;
+    scales[g] = tiny ? 0.0f : m / 127.0f;
+    const __m256 inverse = _mm256_set1_ps(tiny ? 0.0f : 127.0f / m);
+    __m256i sum = _mm256_setzero_si256();
+    int32_t total = 0;
+    const int64_t padded = W::chunks(k, g) * kChunk;
+    for (int64_t i = 0; i < padded; i += 32) {
+      alignas(32) float tail[32] = {};
+      const float* from = xg + i;
+      if (i + 32 > n) {
+        if (i < n) std::memcpy(tail, from, (n - i) * sizeof(float));
+        from = tail;
+      }
+      const __m256i q = quantize32(from, inverse);
+      if constexpr (P::kWide) {
+        __m256i* to = reinterpret_cast<__m256i*>(record) + (g * W::kPadded + i) / 16;
+        _mm256_store_si256(to, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(q)));
+        _mm256_store_si256(to + 1, _mm256_cvtepi8_epi16(_mm256_extracti128_si256(q, 1)));
+      } else {
+        _mm256_store_si256(reinterpret_cast<__m256i*>(record + g * W::kPadded + i), q);
+        sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, q));
+        const bool flush = i % 64 == 32 || i + 32 == padded;
+        if (flush && P::kPaired) {
+          const __m256i shifted = _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(sum, 3));
+          corrections[g * P::kCorrections + i / 64] = sum_paired(shifted);
+        } else if (flush) {
+          const int32_t two = sum_paired(sum);
+          total += static_cast<int16_t>(two) + (two >> 16);
+        }
+        if (flush) sum = _mm256_setzero_si256();
+      }
+    }
+    if (P::kCorrected && !P::kPaired) corrections[g] = -P::kShift * total;
+  }
+}
+
+// Scratch that prepare() needs for `rows` rows.
+template <class W>
+constexpr int64_t prepared_bytes(int64_t k, int64_t rows) {
+  return rows * Prepared<W>::row_bytes(k);
+}
+template <>
+constexpr int64_t prepared_bytes<Fp32Weight>(int64_t, int64_t) {
+  return 0;
+}
+template <>
+constexpr int64_t prepared_bytes<Bf16Weight>(int64_t, int64_t) {
+  return 0;
+}
+
+// Prepares rows of x; `scratch` is 64-byte aligned and holds prepared_bytes(k, rows).
+template <class W>
+Prepared<W> prepare(ThreadPool& pool, Rows x, int64_t k, int64_t rows, uint8_t* scratch) {
+  if constexpr (std::is_same_v<W, Fp32Weight> || std::is_same_v<W, Bf16Weight>) {
+    return {x};
+  } else {
+    const Prepared<W> prepared = Prepared<W>::at(scratch, k);
+    const auto row = [&](int64_t r) { quantize_row<W>(x.row(r), k, scratch + r * prepared.stride); };
+    if (rows * k < 16384) {
+      for (int64_t r = 0; r < rows; r++) row(r);
+    } else {
+      const int64_t each = std::max<int64_t>(1, 8192 / k);
+      pool.run(ceil_div(rows, each), [&](int64_t task, int) {
+        for (int64_t r = task * each; r < std::min(rows, (task + 1) * each); r++) row(r);
+      });
+    }
+    return prepared;
+  }
+}
+
+}  // namespace es

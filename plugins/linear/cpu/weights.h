@@ -1,0 +1,63 @@
+// Weight types and how their panels lie in memory; plugins/linear/packing.py writes the same bytes.
+//
+// A weight [N, K] is a row of panels of 32 outputs, each two halves of 16, zero where N ends within one.
+//   fp32  [half][K][16]
+//   bf16  AVX2: [half][K][16], 32-bit lane i holds outputs i (low) and 8 + i (high); else [half][K/2][16][2]
+//   int8  a group after another, each [chunk][half] of: AVX2 [16][16][2] bytes of (k / 2, output, k % 2); else
+//         [16][16][4] of (k / 4, output, k % 4), plus 128
+//   int4  a group after another, each [chunk][half][chunk / 8][16][4]: the low nibble of (r, output, j) is
+//         k = 4 r + j, the high one k = chunk / 2 + 4 r + j; plus 8
+// K is padded with zeros: every group of an integer type to whole chunks, bf16 to kBf16Pad. A group is followed by its
+// 32 fp16 scales; a weight with one scale per channel ends its panels with 32 fp32 scales instead.
+#pragma once
+#include <cstdint>
+
+#include "cpu/tiles.h"
+
+namespace es {
+
+struct Fp32Weight {};
+struct Bf16Weight {};
+
+template <int Bits, int Group>
+struct IntWeight {
+  static_assert(Group >= 0 && (Bits == 4 || Bits == 8));
+  static constexpr int kBits = Bits;
+  static constexpr bool kPerChannel = Group == 0;
+  static constexpr int64_t kGroup = Group ? Group : 128;  // of the activations, too
+  static constexpr int64_t kPadded = round_up(kGroup, kChunk);
+  static constexpr int64_t kHalfChunkBytes = kChunk * kHalf * Bits / 8;
+  static constexpr int64_t kChunkBytes = 2 * kHalfChunkBytes;
+  static constexpr int64_t kScaleBytes = kPerChannel ? 0 : 2 * kPanel;
+
+  static constexpr int64_t groups(int64_t k) { return ceil_div(k, kGroup); }
+  // Chunks in group g of a weight with K = k.
+  static constexpr int64_t chunks(int64_t k, int64_t g) {
+    return g + 1 < groups(k) ? kPadded / kChunk : ceil_div(k - g * kGroup, kChunk);
+  }
+  static constexpr int64_t padded_k(int64_t k) { return (groups(k) - 1) * kPadded + kChunk * chunks(k, groups(k) - 1); }
+};
+template <int Group>
+using Int8Weight = IntWeight<8, Group>;
+template <int Group>
+using Int4Weight = IntWeight<4, Group>;
+
+template <class W>
+constexpr int64_t panel_bytes(int64_t k) {
+  if constexpr (std::is_same_v<W, Fp32Weight>) {
+    return k * kPanel * 4;
+  } else if constexpr (std::is_same_v<W, Bf16Weight>) {
+    return round_up(k, kBf16Pad) * kPanel * 2;
+  } else {
+    const int64_t scales = W::kPerChannel ? 4 * kPanel : W::groups(k) * W::kScaleBytes;
+    return W::padded_k(k) * kPanel * W::kBits / 8 + scales;
+  }
+}
+
+// Bytes of a packed weight [n, k].
+template <class W>
+constexpr int64_t weight_bytes(int64_t n, int64_t k) {
+  return ceil_div(n, kPanel) * panel_bytes<W>(k);
+}
+
+}  // namespace es

@@ -1,0 +1,161 @@
+"""Packing the weights of linear layers for the CPU kernels: streaming, a few panels at a time."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import BuildError
+from ...quantization.scheme import WeightScheme, WeightType
+from ..cpu.isa import Isa
+from . import panels
+from .panels import PANEL
+
+Quantized = tuple[np.ndarray, np.ndarray]
+Rows = Callable[[int, int], np.ndarray | Quantized]
+
+_STEP_BYTES = 4 << 20  # float32 bytes of weight that are packed at once: what stays in cache
+_CHANNEL_GROUP = 128  # groups of the activations of a weight with one scale per channel
+
+
+@dataclass(frozen=True)
+class LinearLayout:
+    """How a weight [n, k] of a Linear, or the two of a GatedMLP (`gated`), lies in memory: one 64-byte aligned blob."""
+
+    n: int
+    k: int
+    scheme: WeightScheme
+    isa: Isa
+    gated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.n < 1 or self.k < 1:
+            raise BuildError(
+                f"a linear layer of {self.n} outputs and {self.k} inputs cannot be packed; both must be positive"
+            )
+
+    @property
+    def cpp_type(self) -> str:
+        """The weight type that the kernels are instantiated with."""
+        match self.scheme.type:
+            case WeightType.FP32:
+                return "es::Fp32Weight"
+            case WeightType.BF16:
+                return "es::Bf16Weight"
+            case WeightType.INT8:
+                return f"es::Int8Weight<{self.scheme.group_size}>"
+            case WeightType.INT4:
+                return f"es::Int4Weight<{self.scheme.group_size}>"
+
+    @property
+    def nbytes(self) -> int:
+        return self._panels * self.panel_bytes * (2 if self.gated else 1)
+
+    @property
+    def panel_bytes(self) -> int:
+        match self.scheme.type:
+            case WeightType.FP32:
+                return self.k * PANEL * 4
+            case WeightType.BF16:
+                padding = panels.bf16_padding(self.isa)
+                return -(-self.k // padding) * padding * PANEL * 2
+            case _:
+                scales = 4 * PANEL if self._per_channel else 2 * PANEL * self._groups
+                return self._padded_k * PANEL * self.scheme.type.bits // 8 + scales
+
+    def pack(self, rows: Rows, out: np.ndarray, up_rows: Rows | None = None) -> None:
+        """Writes the weight into `out`, uint8 [nbytes], with a few tens of megabytes of working memory.
+
+        `rows(first, last)` gives those rows of the weight [n, k] in float32 or, for integer schemes, already quantized:
+        int8 [last - first, k] and float32 scales [last - first, groups]. Float32 rows are rounded to nearest. A gated
+        layout takes the gate from `rows` and the other projection from `up_rows`.
+        """
+        if out.dtype != np.uint8 or out.shape != (self.nbytes,) or not out.flags.c_contiguous:
+            raise ValueError(f"out must be contiguous uint8 [{self.nbytes}], not {out.dtype} {list(out.shape)}")
+        if self.gated != (up_rows is not None):
+            raise ValueError("a gated layout takes two weights, and no other layout does")
+        sources = [rows] if up_rows is None else [rows, up_rows]
+        blob = out.reshape(self._panels, len(sources), self.panel_bytes)
+        step = max(1, _STEP_BYTES // (PANEL * self.k * 4))
+        for first in range(0, self._panels, step):
+            last = min(first + step, self._panels)
+            for i, source in enumerate(sources):
+                self._pack_panels(source(first * PANEL, min(last * PANEL, self.n)), blob[first:last, i])
+
+    @property
+    def _panels(self) -> int:
+        return -(-self.n // PANEL)
+
+    @property
+    def _per_channel(self) -> bool:
+        return self.scheme.group_size == 0
+
+    @property
+    def _group(self) -> int:
+        return self.scheme.group_size or _CHANNEL_GROUP
+
+    @property
+    def _groups(self) -> int:
+        return -(-self.k // self._group)
+
+    @property
+    def _padded_group(self) -> int:
+        chunk = panels.chunk_size(self.isa)
+        return -(-self._group // chunk) * chunk
+
+    @property
+    def _padded_k(self) -> int:
+        chunk = panels.chunk_size(self.isa)
+        before = self._groups - 1
+        return before * self._padded_group + -(-(self.k - before * self._group) // chunk) * chunk
+
+    def _pack_panels(self, values: np.ndarray | Quantized, out: np.ndarray) -> None:
+        outputs = len(out) * PANEL
+        scratch = np.empty(out.shape, np.uint8)
+        if self.scheme.type in (WeightType.FP32, WeightType.BF16):
+            weight = _whole(np.asarray(values, np.float32), outputs)
+            if self.scheme.type is WeightType.FP32:
+                panels.write_fp32(weight, scratch)
+            else:
+                panels.write_bf16(weight, self.isa, scratch)
+        else:
+            q, scale = self._quantized(values)
+            self._write_integers(_whole(q, outputs), _whole(scale, outputs), scratch)
+        out[...] = scratch
+
+    def _quantized(self, values: np.ndarray | Quantized) -> Quantized:
+        if isinstance(values, tuple):
+            return values
+        from ...quantization.rtn import quantize
+
+        return quantize(values, self.scheme)
+
+    def _write_integers(self, q: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
+        """q: int8 [32 P, K], scale: float32 [32 P, groups or 1]."""
+        chunk = panels.chunk_size(self.isa)
+        padded = panels.pad_groups(q, self._group, self._padded_group, self._padded_k)
+        is_int4 = self.scheme.type is WeightType.INT4
+        chunks = panels.int4_chunks(padded, chunk) if is_int4 else panels.int8_chunks(padded, self.isa, chunk)
+        body = np.ascontiguousarray(chunks).reshape(len(out), -1).view(np.uint8)
+        if self._per_channel:
+            out[:, : body.shape[1]] = body
+            out[:, body.shape[1] :] = scale.astype(np.float32).reshape(len(out), PANEL).view(np.uint8)
+            return
+        halves = scale.astype(np.float16).reshape(len(out), PANEL, -1).transpose(0, 2, 1)
+        scales = np.ascontiguousarray(halves).view(np.uint8)  # [P, groups, 64]
+        before = self._groups - 1
+        group_bytes = self._padded_group * PANEL * self.scheme.type.bits // 8
+        whole = out[:, : before * (group_bytes + 2 * PANEL)].reshape(len(out), before, group_bytes + 2 * PANEL)
+        whole[:, :, :group_bytes] = body[:, : before * group_bytes].reshape(len(out), before, group_bytes)
+        whole[:, :, group_bytes:] = scales[:, :before]
+        out[:, before * (group_bytes + 2 * PANEL) : -2 * PANEL] = body[:, before * group_bytes :]
+        out[:, -2 * PANEL :] = scales[:, -1]
+
+
+def _whole(values: np.ndarray, outputs: int) -> np.ndarray:
+    """Adds rows of zeros up to `outputs`."""
+    if len(values) == outputs:
+        return np.ascontiguousarray(values)
+    padded = np.zeros((outputs, values.shape[1]), values.dtype)
+    padded[: len(values)] = values
+    return padded

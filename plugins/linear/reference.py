@@ -1,0 +1,56 @@
+"""Linear in NumPy, and what quantized activations do to it."""
+
+import numpy as np
+
+from .activation import Activation
+
+CHANNEL_GROUP = 128
+"""Elements of an activation row that share a scale where the weight has one scale per output channel."""
+
+
+def linear(
+    x: np.ndarray,
+    weight: np.ndarray,
+    bias: np.ndarray | None = None,
+    residual: np.ndarray | None = None,
+    *,
+    activation: Activation = Activation.NONE,
+    transposed: bool = False,
+) -> np.ndarray:
+    """act(x W^T + bias) + residual: x [..., K], weight [N, K] ([K, N] if transposed), bias [N], residual [..., N]."""
+    y = x @ (weight if transposed else weight.T)
+    if bias is not None:
+        y = y + bias
+    y = activation(y)
+    return y if residual is None else y + residual
+
+
+def quantize_activations(x: np.ndarray, group: int) -> tuple[np.ndarray, np.ndarray]:
+    """x float32 [M, K] as the kernels quantize it for integer weights: int8 [M, K] and float32 scales [M, groups].
+
+    Symmetric, per row and group of K: q = round(x * (127 / absmax)), scale = absmax / 127. `group` 0 means 128.
+    """
+    group = group or CHANNEL_GROUP
+    m, k = x.shape
+    groups = -(-k // group)
+    padded = np.zeros((m, groups * group), np.float32)
+    padded[:, :k] = x
+    parts = padded.reshape(m, groups, group)
+    absmax = np.abs(parts).max(axis=2)
+    tiny = absmax < np.float32(2.0**-100)
+    inverse = np.where(tiny, np.float32(0), np.float32(127) / np.where(tiny, np.float32(1), absmax))
+    scale = np.where(tiny, np.float32(0), absmax / np.float32(127))
+    q = np.rint(parts * inverse[:, :, None]).astype(np.int8)
+    return q.reshape(m, -1)[:, :k], scale
+
+
+def dequantize(q: np.ndarray, scale: np.ndarray, group: int) -> np.ndarray:
+    """q int8 [R, K] times its scales [R, groups], in float64; `group` 0 means one scale a row."""
+    per_element = np.repeat(scale.astype(np.float64), group or q.shape[1], axis=1)[:, : q.shape[1]]
+    return q * per_element
+
+
+def quantized_linear(x: np.ndarray, q: np.ndarray, scale: np.ndarray, group: int) -> np.ndarray:
+    """x W^T with W = q * scale and activations quantized as the kernels do, in float64: [M, N]."""
+    xq, xscale = quantize_activations(x, group)
+    return dequantize(xq, xscale, group or CHANNEL_GROUP) @ dequantize(q, scale, group).T

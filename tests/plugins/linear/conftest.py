@@ -1,0 +1,137 @@
+"""Runs linear kernels over many shapes: one driver a weight type holds all its shapes, packed weights come from Python."""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from enginesmith.plugins.cpu.isa import Isa
+from enginesmith.plugins.linear.activation import Activation
+from enginesmith.plugins.linear.packing import LinearLayout
+from enginesmith.quantization.scheme import WeightScheme, WeightType
+
+SHAPES = [(1, 8), (7, 1), (16, 31), (17, 96), (33, 32), (33, 1000), (64, 576), (576, 96), (3, 300)]
+
+DRIVER = """
+#include "linear/cpu/linear.h"
+using namespace es;
+using W = {weight};
+template <int N, int K, class Act>
+int run(const uint8_t* w, const float* x, const float* bias, const float* residual, float* y, int64_t m, int threads) {{
+  ThreadPool pool(threads);
+  const int64_t bytes = linear_scratch_bytes<W, N, K>(m, threads);
+  uint8_t* scratch = static_cast<uint8_t*>(std::aligned_alloc(64, bytes + 64));
+  linear<W, N, K, Act>(pool, w, {{x, K + 3}}, bias, {{residual, N}}, {{y, N}}, m, scratch);
+  std::free(scratch);
+  return 0;
+}}
+extern "C" int64_t weight_size(int n, int k) {{ return weight_bytes<W>(n, k); }}
+extern "C" int call(int n, int k, int act, const uint8_t* w, const float* x, const float* bias, const float* residual,
+                    float* y, int64_t m, int threads) {{
+{cases}
+  return 1;
+}}
+"""
+
+
+def _random_quantized(rng: np.random.Generator, n: int, k: int, scheme: WeightScheme) -> tuple[np.ndarray, np.ndarray]:
+    """Quantized weights with the extremes in them: int8 [n, k], float32 scales [n, groups] that fp16 can hold."""
+    low, high = (-8, 7) if scheme.type is WeightType.INT4 else (-127, 127)
+    q = rng.integers(low, high, (n, k), dtype=np.int8, endpoint=True)
+    q[0] = low
+    scale = rng.uniform(0.001, 0.02, (n, scheme.groups(k))).astype(np.float16).astype(np.float32)
+    return q, scale
+
+
+def aligned(nbytes: int) -> np.ndarray:
+    """uint8 [nbytes] at a 64-byte boundary, filled with 0xff so that a byte left out shows."""
+    raw = np.full(nbytes + 64, 0xFF, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + nbytes]
+
+
+@dataclass(frozen=True)
+class LinearDriver:
+    """A compiled driver of one weight scheme on one (perhaps emulated) instruction set."""
+
+    library: ctypes.CDLL
+    scheme: WeightScheme
+    isa: Isa
+
+    def pack(self, weight, n: int, k: int) -> np.ndarray:
+        layout = LinearLayout(n, k, self.scheme, self.isa)
+        out = aligned(layout.nbytes)
+        if isinstance(weight, tuple):
+            layout.pack(lambda first, last: (weight[0][first:last], weight[1][first:last]), out)
+        else:
+            layout.pack(lambda first, last: weight[first:last], out)
+        assert self.library.weight_size(n, k) == layout.nbytes
+        return out
+
+    def __call__(
+        self,
+        packed: np.ndarray,
+        x: np.ndarray,
+        n: int,
+        bias: np.ndarray | None = None,
+        residual: np.ndarray | None = None,
+        activation: Activation = Activation.NONE,
+        threads: int = 1,
+    ) -> np.ndarray:
+        """y float32 [M, n] for x float32 [M, K]; rows of x lie K + 3 floats apart, with NaN in between."""
+        m, k = x.shape
+        wide = np.full((m, k + 3), np.nan, np.float32)
+        wide[:, :k] = x
+        y = np.full((m, n), np.nan, np.float32)
+
+        def address(a: np.ndarray | None) -> ctypes.c_void_p:
+            return ctypes.c_void_p(None if a is None else a.ctypes.data)
+
+        act = list(Activation).index(activation)
+        failed = self.library.call(
+            n,
+            k,
+            act,
+            address(packed),
+            address(wide),
+            address(bias),
+            address(residual),
+            address(y),
+            ctypes.c_int64(m),
+            threads,
+        )
+        assert failed == 0, f"the driver has no case for {n} x {k} {activation}"
+        return y
+
+
+@pytest.fixture(scope="session")
+def linear_driver(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[..., LinearDriver]:
+    """linear_driver(scheme, isa, cases): `isa` above AVX2 is emulated; cases are (n, k, activation)."""
+
+    def build(
+        scheme: WeightScheme, isa: Isa = Isa.AVX2, cases: list[tuple[int, int, Activation]] | None = None
+    ) -> LinearDriver:
+        cases = cases or [(n, k, Activation.NONE) for n, k in SHAPES]
+        lines = [
+            f"  if (n == {n} && k == {k} && act == {list(Activation).index(act)}) "
+            f"return run<{n}, {k}, {act.cpp_type}>(w, x, bias, residual, y, m, threads);"
+            for n, k, act in cases
+        ]
+        emulate = "" if isa is Isa.AVX2 else f"#define ES_EMULATE_{isa.value.upper()}\n"
+        cpp_type = LinearLayout(1, 1, scheme, isa).cpp_type
+        library = compile_kernel(emulate + DRIVER.format(weight=cpp_type, cases="\n".join(lines)))
+        library.weight_size.restype = ctypes.c_int64
+        return LinearDriver(library, scheme, isa)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def random_quantized() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    return _random_quantized
+
+
+@pytest.fixture(scope="session")
+def shapes() -> list[tuple[int, int]]:
+    return SHAPES
