@@ -3,25 +3,35 @@
 from pathlib import Path
 
 import click
+from pydantic import ValidationError
 
 from ..builder.config import BuildConfig
-from .options import build_model, model_options
+from .options import given, pydantic_fields, with_options
 from .progress import terminal_progress
 
 
 @click.command("build")
 @click.argument("checkpoint")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The engine folder to write.")
-@model_options(BuildConfig)
+@with_options(pydantic_fields(BuildConfig))
 def command(checkpoint: str, output: Path, **options: object) -> None:
     """Build an engine from CHECKPOINT: a Hugging Face folder, a GGUF file, or a Hub id.
 
     The engine is written beside OUTPUT and renamed when it is whole; an older engine there is replaced.
     """
-    config = build_model(BuildConfig, options)
+    config = _config(options)
     from ..builder.build import build
 
     report = build(checkpoint, output, config, progress=terminal_progress())
     from .show import show_build
 
     show_build(report, output)
+
+
+def _config(options: dict[str, object]) -> BuildConfig:
+    try:
+        return BuildConfig(**given(options))
+    except ValidationError as error:
+        first = error.errors()[0]
+        flag = "--" + str(first["loc"][0]).replace("_", "-") if first["loc"] else "options"
+        raise click.BadParameter(f"{first['msg']} (found {first['input']!r}).", param_hint=flag) from None

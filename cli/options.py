@@ -1,96 +1,156 @@
-"""Click options made from a pydantic model, so that an option is defined once: where it is used."""
+"""Click options made from a pydantic model or a dataclass, so that an option is defined once: where it is used."""
 
+import ast
+import inspect
+import textwrap
 import types
-from collections.abc import Callable, Container, Mapping
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import annotated_types
 import click
-from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
-from ..errors import EnginesmithError
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
-Model = TypeVar("Model", bound=BaseModel)
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_LIMITS = ("ge", "gt", "le", "lt")
 
-def model_options(model: type[BaseModel], *, skip: Container[str] = ()) -> Callable[[Command], Command]:
-    """A decorator adding `--max-batch-size` for the field `max_batch_size`, and so on, in the model's order.
 
-    An option that is not given stays out of the keywords handed to `build_model`: defaults live in the model.
+@dataclass(frozen=True)
+class Field:
+    """One field of a model, as the command line sees it. `limits` has any of ge, gt, le, lt."""
+
+    name: str
+    annotation: Any
+    default: object
+    help: str
+    limits: Mapping[str, float]
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+
+def pydantic_fields(model: "type[BaseModel]") -> list[Field]:
+    """The fields of a pydantic model; help is the field's description."""
+    return [
+        Field(
+            name=name,
+            annotation=field.annotation,
+            default=None if field.is_required() else field.default,
+            help=field.description or "",
+            limits={
+                key: getattr(m, key) for m in field.metadata for key in ("ge", "gt", "le", "lt") if hasattr(m, key)
+            },
+        )
+        for name, field in model.model_fields.items()
+    ]
+
+
+def dataclass_fields(kind: type) -> list[Field]:
+    """The fields of a dataclass; help is the string below the field. Its constructor checks limits."""
+    hints, docs = get_type_hints(kind), _field_docs(kind)
+    return [
+        Field(f.name, hints[f.name], None if f.default is MISSING else f.default, docs.get(f.name, ""), {})
+        for f in fields(kind)
+    ]
+
+
+def with_options(model_fields: Iterable[Field], *, skip: Container[str] = ()) -> Callable[[Command], Command]:
+    """A decorator adding `--max-batch-size` for the field `max_batch_size`, and so on, in order.
+
+    An option that is not given arrives as None or (); `given` drops those, so that defaults live in the model alone.
     """
 
     def decorate(command: Command) -> Command:
-        for name, field in reversed(model.model_fields.items()):
-            if name not in skip and (option := _option(name, field)) is not None:
+        for field in reversed(list(model_fields)):
+            if field.name not in skip and (option := _option(field)) is not None:
                 command = option(command)
         return command
 
     return decorate
 
 
-def build_model(model: type[Model], values: Mapping[str, object]) -> Model:
-    """The model from the given options; a value it refuses is a usage error that names the option."""
-    given = {name: value for name, value in values.items() if name in model.model_fields and _was_given(value)}
-    try:
-        return model(**given)
-    except EnginesmithError:
-        raise
-    except ValidationError as error:
-        first = error.errors()[0]
-        option = "--" + str(first["loc"][0]).replace("_", "-") if first["loc"] else model.__name__
-        raise click.BadParameter(f"{first['msg']} (found {first['input']!r})", param_hint=option) from None
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Only the options that the user gave."""
+    return {name: value for name, value in values.items() if value is not None and value != ()}
 
 
-def _was_given(value: object) -> bool:
-    return value is not None and value != ()
-
-
-def _option(name: str, field: FieldInfo) -> Callable[[Any], Any] | None:
-    flag, help = "--" + name.replace("_", "-"), field.description or ""
+def _option(field: Field) -> Callable[[Any], Any] | None:
     kind, repeated = _plain_type(field.annotation)
     if kind is None:
         return None
     if kind is bool:
-        return click.option(f"{flag}/--no-{flag[2:]}", name, default=None, help=help)
-    return click.option(flag, name, type=_click_type(kind, field), multiple=repeated, default=None, help=_help(help, field))
+        return click.option(f"{field.flag}/--no-{field.flag[2:]}", field.name, default=None, help=_help(field))
+    if kind is dict:
+        return click.option(
+            field.flag, field.name, multiple=True, metavar="ID=VALUE", help=_help(field), callback=_pairs
+        )
+    return click.option(field.flag, field.name, type=_click_type(kind, field), multiple=repeated, help=_help(field))
 
 
-def _help(help: str, field: FieldInfo) -> str:
+def _help(field: Field) -> str:
     """The description with the default, unless the description tells it or there is none to tell."""
-    if field.is_required() or field.default in (None, (), []) or field.default_factory or "default" in help:
-        return help
-    return f"{help} [default: {field.default}]"
+    if field.default in (None, (), False, True) or not isinstance(field.default, str | int | float):
+        return field.help
+    return field.help if "default" in field.help else f"{field.help} [default: {field.default}]"
 
 
 def _plain_type(annotation: Any) -> tuple[Any, bool]:
     """What one value of the option is, and whether the option repeats; (None, False) if no option can say it."""
     origin, arguments = get_origin(annotation), [a for a in get_args(annotation) if a is not type(None)]
     if origin in (Union, types.UnionType):
-        repeatable = [a for a in arguments if get_origin(a) in (list, tuple)]
+        repeatable = [a for a in arguments if get_origin(a) in (list, tuple, Sequence)]
         return _plain_type(repeatable[0] if repeatable else arguments[0])
-    if origin in (list, tuple):
+    if origin in (list, tuple, Sequence):
         return (arguments[0], True) if arguments[0] in (str, int, float) else (None, False)
+    if origin in (dict, Mapping):
+        return (dict, True) if tuple(arguments) == (int, float) else (None, False)
     if origin is Literal or annotation in (str, int, float, bool):
         return annotation, False
     return None, False
 
 
-def _click_type(kind: Any, field: FieldInfo) -> click.ParamType:
+def _click_type(kind: Any, field: Field) -> click.ParamType:
     if get_origin(kind) is Literal:
         return click.Choice([str(choice) for choice in get_args(kind)])
     if kind is str:
         return click.STRING
-    low, high, low_open, high_open = None, None, False, False
-    for limit in field.metadata:
-        if isinstance(limit, annotated_types.Ge):
-            low = limit.ge
-        elif isinstance(limit, annotated_types.Gt):
-            low, low_open = limit.gt, True
-        elif isinstance(limit, annotated_types.Le):
-            high = limit.le
-        elif isinstance(limit, annotated_types.Lt):
-            high, high_open = limit.lt, True
-    range_type = click.IntRange if kind is int else click.FloatRange
-    return range_type(low, high, min_open=low_open, max_open=high_open)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    low, high = (field.limits.get("ge", field.limits.get("gt")), field.limits.get("le", field.limits.get("lt")))
+    limits: dict[str, Any] = {
+        "min": low,
+        "max": high,
+        "min_open": "gt" in field.limits,
+        "max_open": "lt" in field.limits,
+    }
+    if low is None and high is None:
+        return click.INT if kind is int else click.FLOAT
+    return click.IntRange(**limits) if kind is int else click.FloatRange(**limits)
+
+
+def _pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[int, float] | None:
+    """{7: -1.5} from ("7=-1.5",)."""
+    try:
+        return {int(key): float(number) for key, _, number in (value.partition("=") for value in values)} or None
+    except ValueError:
+        raise click.BadParameter(f"expected ID=VALUE with a token id and a number, found {list(values)}") from None
+
+
+def _field_docs(kind: type) -> dict[str, str]:
+    """{field: the string literal that follows it} of a class."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    docs = {}
+    statements = body.body if isinstance(body, ast.ClassDef) else []
+    for statement, after in pairwise(statements):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+            and isinstance(after.value.value, str)
+        ):
+            docs[statement.target.id] = after.value.value
+    return docs

@@ -207,10 +207,10 @@ double amx_bf16(int threads) {
 
 }  // namespace
 
-extern "C" {
+#define ES_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Bytes per second that `threads` threads read from a buffer of `bytes`, each its own part; 0 if memory is short.
-double es_read_bandwidth(int64_t bytes, int threads) {
+ES_EXPORT double es_read_bandwidth(int64_t bytes, int threads) {
   constexpr int64_t kHugePage = 2 << 20;
   const int64_t part = bytes / threads / kHugePage * kHugePage;
   char* data = part ? static_cast<char*>(std::aligned_alloc(kHugePage, part * threads)) : nullptr;
@@ -222,10 +222,8 @@ double es_read_bandwidth(int64_t bytes, int threads) {
 }
 
 // Operations per second; `kind` counts in the order of Instruction in ceilings.py.
-double es_peak(int kind, int threads) {
+ES_EXPORT double es_peak(int kind, int threads) {
   using Probe = double (*)(int);
   constexpr Probe probes[] = {fp32_fma, int16_madd, int8_maddubs, int8_vnni, bf16_dot, amx_int8, amx_bf16};
   return kind < 0 || kind >= int(sizeof probes / sizeof *probes) ? 0 : probes[kind](threads);
 }
-
-}  // extern "C"

