@@ -1,0 +1,233 @@
+"""PyTorch's operators that move, cut and join elements, in ONNX."""
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from .convert import HANDLERS, Converter, Value, handles
+
+_FAR = torch.iinfo(torch.int64).max
+
+
+@handles(
+    "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims", "flatten.using_ints",
+    "unflatten.int", "view_as", "reshape_as",
+)  # fmt: skip
+def _reshape(c: Converter, node: Node) -> Value:
+    return c.reshape(node.args[0])
+
+
+def _getitem(c: Converter, node: Node) -> Value:
+    return c.values(node.args[0])[node.args[1]]  # type: ignore[arg-type]
+
+
+HANDLERS[operator.getitem] = _getitem
+
+
+def _transpose(c: Converter, node: Node, order: list[int]) -> Value:
+    return c.emit("Transpose", [node.args[0]], perm=order)
+
+
+@handles("transpose.int", "swapaxes", "swapdims", "t", "mT")
+def _swap(c: Converter, node: Node) -> Value:
+    order = list(range(node.meta["val"].ndim))
+    a, b = node.args[1:3] if len(node.args) > 1 else (-2, -1)
+    order[a], order[b] = order[b], order[a]  # type: ignore[index]
+    return _transpose(c, node, order)
+
+
+@handles("permute")
+def _permute(c: Converter, node: Node) -> Value:
+    rank = node.meta["val"].ndim
+    return _transpose(c, node, [dim % rank for dim in node.args[1]])  # type: ignore[union-attr]
+
+
+@handles("expand", "expand_as")
+def _expand(c: Converter, node: Node) -> Value:
+    shape, target = node.args[0].meta["val"].shape, node.meta["val"].shape  # type: ignore[union-attr]
+    if c.dims(shape) == c.dims(target):
+        return c.value(node.args[0])
+    padded = [1] * (len(target) - len(shape)) + list(shape)
+    sizes = [_expanded_size(old, new) for old, new in zip(c.dims(padded), c.dims(target), strict=True)]
+    return c.emit("Expand", [node.args[0], c.constant(sizes)])
+
+
+def _expanded_size(old: int | str, new: int | str) -> int:
+    if old == new:
+        return 1
+    return new if isinstance(new, int) else -1
+
+
+@handles("repeat")
+def _repeat(c: Converter, node: Node) -> Value:
+    counts: Any = node.args[1]
+    if not all(isinstance(count, int) for count in counts):
+        return c.refuse("a repetition of a token dimension")
+    x = node.args[0].meta["val"]  # type: ignore[union-attr]
+    padded = x.reshape(*(1,) * (len(counts) - x.ndim), *x.shape)
+    return c.emit("Tile", [c.reshape(node.args[0], padded), c.constant(list(counts))])
+
+
+@handles("repeat_interleave.self_int")
+def _repeat_interleave(c: Converter, node: Node) -> Value:
+    x = node.args[0].meta["val"]  # type: ignore[union-attr]
+    count, dim = node.args[1], node.args[2] if len(node.args) > 2 else node.kwargs.get("dim")
+    if dim is None or not isinstance(count, int):
+        return c.refuse("repeat_interleave without a dimension")
+    dim = dim % x.ndim  # type: ignore[operator]
+    apart = c.reshape(node.args[0], x.unsqueeze(dim + 1))
+    sizes = [1] * (x.ndim + 1)
+    sizes[dim + 1] = count
+    wide = x.unsqueeze(dim + 1).expand(*x.shape[: dim + 1], count, *x.shape[dim + 1 :])
+    return c.reshape(c.emit("Expand", [apart, c.constant(sizes)], wide))
+
+
+@handles("slice.Tensor", "narrow")
+def _slice(c: Converter, node: Node) -> Value:
+    x = node.args[0].meta["val"]  # type: ignore[union-attr]
+    dim, start, end, step = _slice_arguments(node)
+    dim = dim % x.ndim
+    if step == 1 and start in (0, None) and c.dims(x.shape) == c.dims(node.meta["val"].shape):
+        return c.value(node.args[0])
+    if not isinstance(x.shape[dim], int) or any(isinstance(bound, Node) for bound in (start, end)):
+        return c.refuse("a slice of tokens")
+    return slice_axis(c, node.args[0], dim, start or 0, _FAR if end is None else end, step, node.meta["val"])
+
+
+def _slice_arguments(node: Node) -> tuple[int, Any, Any, int]:
+    if node.target is torch.ops.aten.narrow.default:
+        _, dim, start, length = node.args
+        return dim, start, start + length, 1  # type: ignore[operator,return-value]
+    named = dict(zip(("self", "dim", "start", "end", "step"), node.args, strict=False)) | dict(node.kwargs)
+    return named.get("dim", 0), named.get("start"), named.get("end"), named.get("step", 1)  # type: ignore[return-value]
+
+
+def slice_axis(c: Converter, x: Any, dim: int, start: int, end: int, step: int, like: torch.Tensor) -> Value:
+    return c.emit("Slice", [x, *(c.constant([number]) for number in (start, end, dim, step))], like)
+
+
+@handles("select.int")
+def _select(c: Converter, node: Node) -> Value:
+    x = node.args[0].meta["val"]  # type: ignore[union-attr]
+    dim, index = node.args[1] % x.ndim, node.args[2]  # type: ignore[operator]
+    if x.shape[dim] == 1:
+        return c.reshape(node.args[0])
+    if not isinstance(x.shape[dim], int) or not isinstance(index, int):
+        return c.refuse("the choice of one token")
+    index = index % x.shape[dim]
+    return c.reshape(slice_axis(c, node.args[0], dim, index, index + 1, 1, node.meta["val"].unsqueeze(dim)))
+
+
+@handles("split.Tensor", "split_with_sizes", "chunk", "tensor_split.sections")
+def _split(c: Converter, node: Node) -> tuple[Value, ...]:
+    parts = node.meta["val"]
+    dim = c.axis(node.args[0], _dim_argument(node, 2, 0))  # type: ignore[arg-type]
+    if len(parts) == 1:
+        return (c.value(node.args[0]),)
+    return c.emit("Split", [node.args[0], c.constant([part.shape[dim] for part in parts])], *parts, axis=dim)
+
+
+@handles("unbind.int")
+def _unbind(c: Converter, node: Node) -> tuple[Value, ...]:
+    dim = c.axis(node.args[0], _dim_argument(node, 1, 0))  # type: ignore[arg-type]
+    parts = node.meta["val"]
+    apart = [part.unsqueeze(dim) for part in parts]
+    ones = c.constant([1] * len(parts))
+    pieces = c.emit("Split", [node.args[0], ones], *apart, axis=dim) if len(parts) > 1 else (c.value(node.args[0]),)
+    return tuple(c.reshape(piece, part) for piece, part in zip(pieces, parts, strict=True))
+
+
+def _dim_argument(node: Node, position: int, default: int) -> int:
+    found = node.args[position] if len(node.args) > position else node.kwargs.get("dim", default)
+    return found  # type: ignore[return-value]
+
+
+@handles("cat", "concat")
+def _cat(c: Converter, node: Node) -> Value:
+    tensors: Any = node.args[0]
+    dim = _dim_argument(node, 1, 0) % node.meta["val"].ndim
+    for tensor in tensors:
+        c.axis(tensor, dim)
+    dtype = node.meta["val"].dtype
+    parts = [c.value(t, dtype) for t in tensors if t.meta["val"].numel() != 0 or t.meta["val"].ndim > 1]
+    return parts[0] if len(parts) == 1 else c.emit("Concat", parts, axis=dim)
+
+
+@handles("stack")
+def _stack(c: Converter, node: Node) -> Value:
+    tensors: Any = node.args[0]
+    dim = _dim_argument(node, 1, 0) % node.meta["val"].ndim
+    dtype = node.meta["val"].dtype
+    parts = [c.reshape(c.value(t, dtype), t.meta["val"].to(dtype).unsqueeze(dim)) for t in tensors]
+    return c.emit("Concat", parts, axis=dim)
+
+
+@handles("index.Tensor")
+def _index(c: Converter, node: Node) -> Value:
+    """One index tensor along one dimension; along tokens it may only be `logits_rows`' choice of rows."""
+    x, indices = node.args
+    used = [(dim, index) for dim, index in enumerate(indices) if index is not None]  # type: ignore[arg-type]
+    if len(used) != 1 or used[0][1].meta["val"].dtype == torch.bool:  # type: ignore[union-attr]
+        return c.refuse("indexing with several tensors or a mask")
+    return c.emit("Gather", [x, used[0][1]], axis=used[0][0])
+
+
+@handles("index_select")
+def _index_select(c: Converter, node: Node) -> Value:
+    return c.emit("Gather", [node.args[0], node.args[2]], axis=node.args[1])
+
+
+@handles("embedding")
+def _embedding(c: Converter, node: Node) -> Value:
+    return c.emit("Gather", [node.args[0], node.args[1]], axis=0)
+
+
+@handles("gather")
+def _gather(c: Converter, node: Node) -> Value:
+    dim = c.axis(node.args[0], node.args[1])  # type: ignore[arg-type]
+    return c.emit("GatherElements", [node.args[0], node.args[2]], axis=dim)
+
+
+@handles("scatter.src", "scatter.value")
+def _scatter(c: Converter, node: Node) -> Value:
+    x, dim, index, source = node.args[:4]
+    dim = c.axis(x, dim)  # type: ignore[arg-type]
+    if not isinstance(source, Node):
+        like = index.meta["val"].to(x.meta["val"].dtype)  # type: ignore[union-attr]
+        ones = c.emit("Cast", [c.emit("Equal", [index, index], index.meta["val"] == 0)], like, to=c.value(x).dtype)  # type: ignore[union-attr]
+        source = c.emit("Mul", [ones, c.value(source, x.meta["val"].dtype)], like)  # type: ignore[union-attr]
+    return c.emit("ScatterElements", [x, index, source], axis=dim)
+
+
+@handles("constant_pad_nd", "pad")
+def _pad(c: Converter, node: Node) -> Value:
+    x, pads = node.args[:2]
+    rank = x.meta["val"].ndim  # type: ignore[union-attr]
+    before, after = [0] * rank, [0] * rank
+    for i in range(len(pads) // 2):  # type: ignore[arg-type]
+        before[rank - 1 - i], after[rank - 1 - i] = pads[2 * i], pads[2 * i + 1]  # type: ignore[index]
+        if pads[2 * i] or pads[2 * i + 1]:  # type: ignore[index]
+            c.axis(x, rank - 1 - i)  # type: ignore[arg-type]
+    if len(node.args) > 2 and not isinstance(node.args[2], (int, float)):
+        return c.refuse("padding that is not constant")
+    fill = node.args[2] if len(node.args) > 2 else 0.0
+    return c.emit("Pad", [x, c.constant(before + after), c.value(fill, node.meta["val"].dtype)])
+
+
+_FILLS = {"full_like": None, "zeros_like": 0, "ones_like": 1, "new_zeros": 0, "new_ones": 1, "zeros": 0, "ones": 1}
+
+
+@handles(*_FILLS, "new_full", "full", "scalar_tensor", "empty_like", "new_empty")
+def _fill(c: Converter, node: Node) -> Value:
+    """A number in a shape: one element, spread."""
+    name = node.target._opname  # type: ignore[union-attr]
+    fill = _FILLS.get(name)
+    if fill is None:
+        position = {"new_full": 2, "scalar_tensor": 0}.get(name, 1)
+        fill = 0 if name.endswith("empty") or name == "empty_like" else node.args[position]
+    like = node.meta["val"]
+    sizes = [size if isinstance(size, int) else -1 for size in c.dims(like.shape)]
+    element = c.constant(torch.full([1] * like.ndim, fill, dtype=like.dtype))
+    return element if all(size == 1 for size in sizes) else c.emit("Expand", [element, c.constant(sizes)])

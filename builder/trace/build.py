@@ -1,0 +1,92 @@
+"""The steps of a trace that was not in the cache."""
+
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch import nn
+
+from ...progress import Progress
+from ..network import Network, Parameter
+from . import names
+from .convert import Converter
+from .export import INPUT_NAMES, PARAMETER_PREFIX, export
+from .norms import fuse_norms
+from .skeleton import fake_parameters, make_skeleton
+
+
+def build_network(config: dict[str, Any], max_seq_len: int, progress: Progress) -> Network:
+    with progress.task("Tracing the model", total=4) as task:
+        model = make_skeleton(config, max_seq_len)
+        fuse_norms(model)
+        tied = names.tied_parameters(model)
+        mode = fake_parameters(model)
+        task.advance()
+        program = export(model, mode)
+        task.advance(2)
+        graph = convert(program, tied)
+        task.advance()
+    return Network(
+        model=ir.Model(graph, ir_version=11, producer_name="enginesmith"),
+        parameters=names.checkpoint_parameters(model, tied),
+        tied=tied,
+        ignorable_unexpected=list(getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()),
+        config=config,
+        architecture=type(model).__name__,
+        base_prefix=str(getattr(model, "base_model_prefix", "")),
+        vocab_size=int(graph.outputs[0].shape[1]),  # type: ignore[index,arg-type]
+        num_layers=sum(node.op_type == "PagedAttention" for node in graph),
+        renames=names.renames(model),
+    )
+
+
+def convert(program: torch.export.ExportedProgram, tied: dict[str, str]) -> ir.Graph:
+    """The ONNX graph of an exported program, cleaned of everything that its output does not need."""
+    signature = program.graph_signature
+    state = program.state_dict
+    stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    weights: dict[str, ir.Value] = {}
+    constants: dict[str, torch.Tensor] = {}
+    by_name: dict[str, ir.Value] = {}
+    for placeholder, target in stored.items():
+        if target in state:
+            name = target.removeprefix(PARAMETER_PREFIX)
+            name = tied.get(name, name)
+            if name not in by_name:
+                by_name[name] = _parameter_value(Parameter(name, tuple(state[target].shape)))
+            weights[placeholder] = by_name[name]
+        else:
+            constants[placeholder] = program.constants[target]
+    for placeholder, target in signature.inputs_to_lifted_tensor_constants.items():
+        constants[placeholder] = program.constants[target]
+    graph = Converter(_symbols(program), weights, constants).run(program.graph, INPUT_NAMES)
+    for name, value in by_name.items():
+        graph.initializers[name] = value
+    _remove_dead(graph)
+    graph.outputs[0].name = "logits"
+    return graph
+
+
+def _parameter_value(parameter: Parameter) -> ir.Value:
+    return ir.Value(
+        name=parameter.name, shape=ir.Shape(parameter.shape), type=ir.TensorType(ir.DataType.FLOAT)
+    )
+
+
+def _symbols(program: torch.export.ExportedProgram) -> dict[Any, str]:
+    by_name = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    ids, _, rows = (by_name[name].meta["val"].shape[0].node.expr for name in program.graph_signature.user_inputs)
+    return {ids: "T", rows: "R"}
+
+
+def _remove_dead(graph: ir.Graph) -> None:
+    for node in reversed(graph):
+        outputs = [value for value in node.outputs if value.uses() or value.is_graph_output()]
+        if not outputs:
+            graph.remove(node, safe=True)
+    for name in [name for name, value in graph.initializers.items() if not value.uses()]:
+        del graph.initializers[name]
+
+
+def count_norms(model: nn.Module) -> int:
+    return sum("norm" in type(module).__name__.lower() for module in model.modules())

@@ -1,0 +1,55 @@
+"""Networks traced before, by config, library versions and the source of the tracer itself."""
+
+import hashlib
+import json
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from ...atomic import new_folder
+from ...cache import cache_dir
+from ..network import Network
+from .rope_lengths import depends_on_length
+
+_LIBRARIES = ("torch", "transformers", "onnx_ir")
+_FILE = "network.onnx"
+
+
+def key(config: dict[str, Any], max_seq_len: int) -> str:
+    """A digest of everything that a trace depends on."""
+    facts = {
+        "config": config,
+        "versions": {library: version(library) for library in _LIBRARIES},
+        "source": _source_digest(),
+        "max_seq_len": max_seq_len if depends_on_length(config) else None,
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def load(key: str) -> Network | None:
+    """The stored network, or None. A damaged entry is removed."""
+    folder = cache_dir("traces") / key
+    if not folder.is_dir():
+        return None
+    try:
+        return Network.load(folder / _FILE)
+    except Exception:  # whatever is wrong with it, it can be made again
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+
+
+def store(key: str, network: Network) -> None:
+    """Keep a network; a cache that cannot be written to is no error."""
+    try:
+        with new_folder(cache_dir("traces") / key) as folder:
+            network.save(folder / _FILE)
+    except OSError:
+        pass
+
+
+def _source_digest() -> str:
+    digest = hashlib.sha256()
+    for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(__file__).parents[1] / "network.py"]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

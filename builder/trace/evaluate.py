@@ -1,0 +1,42 @@
+"""Compute values of an exported program that depend on nothing but positions and buffers."""
+
+from collections.abc import Sequence
+
+import torch
+from torch.fx import Node
+
+from ...errors import UnsupportedModelError
+
+_POSITIONS = torch.tensor([0, 1, 2, 7, 19, 101])
+
+
+def evaluate_positions(program: torch.export.ExportedProgram, nodes: Sequence[Node]) -> dict[Node, torch.Tensor]:
+    """The value of each node for a few positions. Raises UnsupportedModelError if one depends on anything else."""
+    wanted = set(nodes)
+    for node in reversed(program.graph.nodes):
+        if node in wanted:
+            wanted.update(node.all_input_nodes)
+    leaves = _leaves(program)
+    values: dict[Node, torch.Tensor] = {}
+    with torch.no_grad():
+        for node in program.graph.nodes:
+            if node not in wanted:
+                continue
+            if node.op == "placeholder":
+                if node.name not in leaves:
+                    raise UnsupportedModelError("rotary angles that depend on more than positions are not supported")
+                values[node] = leaves[node.name]
+            else:
+                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+                values[node] = node.target(*args, **kwargs)
+    return {node: values[node] for node in nodes}
+
+
+def _leaves(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
+    """Placeholder name -> value, for the positions (the second input) and every constant or buffer."""
+    signature = program.graph_signature
+    buffers = dict(program.named_buffers()) | dict(program.constants)
+    leaves = {signature.user_inputs[1]: _POSITIONS}
+    for source in (signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants):
+        leaves.update({name: buffers[target] for name, target in source.items()})
+    return leaves

@@ -1,0 +1,84 @@
+"""Run a model on packed tokens and record what it does, as a PyTorch program with symbolic sizes T and R."""
+
+import inspect
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ...errors import UnsupportedModelError
+from . import aten_elementwise, aten_math, aten_shape, ops, rotary  # noqa: F401  (handlers register themselves)
+from .convert import unsupported_operators
+
+INPUT_NAMES = ("input_ids", "position_ids", "logits_rows")
+_MODEL_ATTRIBUTE = "wrapped"
+PARAMETER_PREFIX = f"{_MODEL_ATTRIBUTE}."
+
+
+class Packed(nn.Module):
+    """A causal language model over one row of packed tokens: ids [T], positions [T], rows [R] -> logits [R, V]."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.wrapped = model
+        accepted = inspect.signature(model.forward).parameters
+        if "position_ids" not in accepted and "kwargs" not in accepted:
+            raise UnsupportedModelError(f"{type(model).__name__} takes no position_ids, so it cannot pack sequences")
+        self._keeps_rows = "logits_to_keep" in accepted
+
+    def forward(self, input_ids: Tensor, position_ids: Tensor, logits_rows: Tensor) -> Tensor:
+        more: dict[str, Any] = {"logits_to_keep": logits_rows} if self._keeps_rows else {}
+        out = self.wrapped(input_ids=input_ids[None], position_ids=position_ids[None], use_cache=False, **more)
+        return out.logits[0] if self._keeps_rows else out.logits[0][logits_rows]
+
+
+def export(model: nn.Module, mode: FakeTensorMode) -> torch.export.ExportedProgram:
+    """Export a model whose parameters are fake tensors of `mode`. Every operator left has a handler in `convert`."""
+    tokens, rows = torch.export.Dim("T", min=1), torch.export.Dim("R", min=1)
+    with torch.no_grad(), mode:
+        inputs = tuple(torch.zeros(size, dtype=torch.int64) for size in (12, 12, 3))
+    try:
+        with torch.no_grad(), ops.opaque_linear(), rotary.fused_rotary(model):
+            program = torch.export.export(
+                Packed(model), inputs, dynamic_shapes=({0: tokens}, {0: tokens}, {0: rows}), strict=False
+            )
+    except UnsupportedModelError:
+        raise
+    except Exception as error:
+        raise UnsupportedModelError(_reason(model, error)) from error
+    program.graph.eliminate_dead_code(_has_effect)
+    rotary.verify(program)
+    return _decompose(model, program)
+
+
+def _has_effect(node: torch.fx.Node) -> bool:
+    target = node.target
+    return node.op in ("placeholder", "output") or (
+        isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+    )
+
+
+def _reason(model: nn.Module, error: Exception) -> str:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, UnsupportedModelError):
+            return str(cause)
+        cause = cause.__cause__ or cause.__context__
+    first_line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return f"{type(model).__name__} cannot be traced: {type(error).__name__}: {first_line.strip()}"
+
+
+def _decompose(model: nn.Module, program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Take apart operators that have no handler, and those that write in place. Most models have none."""
+    for _ in range(3):
+        unsupported = unsupported_operators(program.graph)
+        if not unsupported:
+            return program
+        table = torch.export.default_decompositions()
+        extra = torch._decomp.decomposition_table
+        wanted = {op: table.get(op, extra.get(op)) for op in unsupported}
+        program = program.run_decompositions({op: how for op, how in wanted.items() if how is not None})
+        program.graph.eliminate_dead_code(_has_effect)
+    names = ", ".join(sorted(str(op) for op in unsupported_operators(program.graph)))
+    raise UnsupportedModelError(f"{type(model).__name__} uses operators that have no ONNX form here: {names}")

@@ -1,0 +1,54 @@
+"""The operations a model is traced into, as opaque torch operators: they have a shape, never an implementation."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+NAMESPACE = "enginesmith"
+
+_SCHEMAS = (
+    "paged_attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, int cache_layer, float scale, int window, "
+    "float softcap, int causal, int chunk) -> Tensor",
+    "linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
+    "rms_norm(Tensor x, Tensor? weight, float epsilon, float offset) -> Tensor",
+    "rotary_embedding(Tensor x, Tensor cos, Tensor sin, str style, int rotary_dim, int cos_stride, int heads_axis, "
+    "str cos_layout) -> Tensor",
+)
+
+_library = torch.library.Library(NAMESPACE, "DEF")
+for _schema in _SCHEMAS:
+    _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
+
+
+@torch.library.register_fake(f"{NAMESPACE}::paged_attention", lib=_library)
+def _(q: Tensor, k: Tensor, v: Tensor, *_: object) -> Tensor:
+    return q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3])
+
+
+@torch.library.register_fake(f"{NAMESPACE}::rms_norm", lib=_library)
+def _(x: Tensor, *_: object) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@torch.library.register_fake(f"{NAMESPACE}::rotary_embedding", lib=_library)
+def _(x: Tensor, *_: object) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@torch.library.register_fake(f"{NAMESPACE}::linear", lib=_library)
+def _(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+@contextmanager
+def opaque_linear() -> Iterator[None]:
+    """While this holds, PyTorch's linear is one operator, which is far quicker to trace than the product it stands for."""
+    original = functional.linear
+    functional.linear = lambda input, weight, bias=None: torch.ops.enginesmith.linear(input, weight, bias)
+    try:
+        yield
+    finally:
+        functional.linear = original

@@ -1,0 +1,23 @@
+"""Trace a checkpoint's Transformers class into a network, without weights, and remember the result."""
+
+from ...progress import NoProgress, Progress
+from ..network import Network
+from . import cache
+
+
+def trace(config: dict, *, max_seq_len: int, progress: Progress | None = None) -> Network:
+    """The network of a raw config.json.
+
+    `max_seq_len` decides rotary frequencies that depend on the length of a sequence (see rope_update), nothing else.
+    Raises UnsupportedModelError, naming what is missing, for a model that cannot be expressed. A network traced before
+    with the same versions comes from the cache, without importing PyTorch or Transformers.
+    """
+    progress = progress or NoProgress()
+    key = cache.key(config, max_seq_len)
+    network = cache.load(key)
+    if network is None:
+        from .build import build_network
+
+        network = build_network(config, max_seq_len, progress)
+        cache.store(key, network)
+    return network
