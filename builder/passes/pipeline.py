@@ -1,0 +1,68 @@
+"""All passes over a network, in the order they need each other."""
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from ..network import Network
+from .activation_epilogue import fuse_activations
+from .common_subexpressions import eliminate_common_subexpressions
+from .constant_folding import fold_constants
+from .dead_code import eliminate_dead_code
+from .gated_mlp import fuse_gated_mlps
+from .linear import fuse_linears
+from .merge_linears import merge_linears
+from .no_ops import remove_no_ops
+from .norm_offset import fold_norm_offsets
+from .residual_epilogue import fuse_residuals
+from .skip_norm import fuse_skip_norms
+from .splits import make_splits
+from .static_shapes import make_shapes_static
+from .views import merge_views
+
+Pass = Callable[[ir.Graph], int]
+
+CLEANING: dict[str, Pass] = {
+    "constant_folding": fold_constants,
+    "static_shapes": make_shapes_static,
+    "splits": make_splits,
+    "no_ops": remove_no_ops,
+    "views": merge_views,
+    "common_subexpressions": eliminate_common_subexpressions,
+    "dead_code": eliminate_dead_code,
+}
+FUSING: dict[str, Pass] = {
+    "norm_offset": fold_norm_offsets,
+    "linear": fuse_linears,
+    "linear_views": merge_views,
+    "gated_mlp": fuse_gated_mlps,
+    "linear_activation": fuse_activations,
+    "linear_residual": fuse_residuals,
+    "merge_linears": merge_linears,
+    "skip_norm": fuse_skip_norms,
+}
+_MAX_ROUNDS = 8
+
+
+def optimize(network: Network) -> dict[str, int]:
+    """Clean and fuse `network` in place; how many times each pass applied, in the order of first use.
+
+    Cleaning passes run until none changes anything, fusing passes once, then what they left behind is cleaned.
+    """
+    graph = network.model.graph
+    counts: dict[str, int] = dict.fromkeys([*CLEANING, *FUSING], 0)
+    _clean(graph, counts)
+    for name, run in FUSING.items():
+        counts[name] += run(graph)
+    _clean(graph, counts)
+    graph.sort()
+    return counts
+
+
+def _clean(graph: ir.Graph, counts: dict[str, int]) -> None:
+    for _ in range(_MAX_ROUNDS):
+        changed = {name: run(graph) for name, run in CLEANING.items()}
+        for name, count in changed.items():
+            counts[name] += count
+        if not any(changed.values()):
+            return

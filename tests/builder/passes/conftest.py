@@ -1,0 +1,230 @@
+"""A small interpreter of networks, a builder of small ones, and `check`: a pass keeps outputs, shapes and types."""
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from enginesmith.builder.passes import numpy_ops
+from enginesmith.builder.passes.activations import FUNCTIONS, Activation
+from onnx.reference import ReferenceEvaluator
+
+F32, I64 = ir.DataType.FLOAT, ir.DataType.INT64
+TOKENS, ROWS = 5, 2
+
+
+class NetworkBuilder:
+    """Builds a graph by hand, as tracing would: parameters without data, every value with shape and type."""
+
+    def __init__(self) -> None:
+        self.graph = ir.Graph([], [], nodes=[], opset_imports={"": 23, "enginesmith": 1}, name="test")
+
+    def input(self, name: str, shape: Sequence[int | str], dtype: ir.DataType = F32) -> ir.Value:
+        value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(ir.DataType(dtype)))
+        self.graph.inputs.append(value)
+        return value
+
+    def parameter(self, name: str, shape: Sequence[int]) -> ir.Value:
+        value = ir.Value(name=name, shape=ir.Shape(shape), type=ir.TensorType(F32))
+        self.graph.initializers.add(value)
+        return value
+
+    def constant(self, array: object, dtype: type = np.float32) -> ir.Value:
+        tensor = ir.tensor(np.array(array, dtype), name=f"constant_{len(self.graph.initializers)}")
+        value = ir.Value(name=tensor.name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+        self.graph.register_initializer(value)
+        return value
+
+    def integers(self, *numbers: int) -> ir.Value:
+        return self.constant(numbers, np.int64)
+
+    def op(
+        self, op: str, inputs: Sequence[ir.Value | None], shape: Sequence[int | str], dtype: ir.DataType = F32, **attrs
+    ) -> ir.Value:
+        return self.multi(op, inputs, [shape], dtype, **attrs)[0]
+
+    def multi(
+        self, op: str, inputs: Sequence[ir.Value | None], shapes: Sequence, dtype: ir.DataType = F32, **attrs
+    ) -> Sequence[ir.Value]:
+        domain, _, op_type = op.rpartition("::")
+        node = ir.node(op_type, inputs, attrs, domain=domain, num_outputs=len(shapes))
+        self.graph.append(node)
+        for output, shape in zip(node.outputs, shapes, strict=True):
+            output.shape, output.dtype = ir.Shape(shape), ir.DataType(dtype)
+        return node.outputs
+
+    def linear(self, x: ir.Value, weight: ir.Value, bias: ir.Value | None = None, **attrs) -> ir.Value:
+        """A Linear node, as the linear pass makes it."""
+        n = weight.shape[1 if attrs.get("transposed") else 0]
+        inputs = [x, weight] + ([bias] if bias is not None else [])
+        return self.op("enginesmith::Linear", inputs, (*x.shape[:-1], n), **attrs)
+
+    def output(self, *values: ir.Value) -> None:
+        self.graph.outputs.extend(values)
+
+    def count(self, op_type: str) -> int:
+        return sum(node.op_type == op_type for node in self.graph)
+
+    def only(self, op_type: str) -> ir.Node:
+        (node,) = [node for node in self.graph if node.op_type == op_type]
+        return node
+
+
+@pytest.fixture
+def net() -> NetworkBuilder:
+    return NetworkBuilder()
+
+
+def _rms_norm(node: ir.Node, x: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
+    n = x / np.sqrt(np.mean(x**2, -1, keepdims=True) + node.attributes.get_float("epsilon", 0.0))
+    return n if weight is None else n * (weight + node.attributes.get_float("offset", 0.0))
+
+
+def _layer_norm(node: ir.Node, x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None = None) -> np.ndarray:
+    centered = x - x.mean(-1, keepdims=True)
+    n = centered / np.sqrt(np.mean(centered**2, -1, keepdims=True) + node.attributes.get_float("epsilon", 0.0))
+    n = n if weight is None else n * weight
+    return n if bias is None else n + bias
+
+
+def _activate(node: ir.Node, x: np.ndarray) -> np.ndarray:
+    name = node.attributes.get_string("activation", "")
+    return FUNCTIONS[Activation(name)](x) if name else x
+
+
+def _linear(node: ir.Node, x, weight, bias=None, residual=None) -> np.ndarray:
+    y = x @ (weight if node.attributes.get_int("transposed", 0) else weight.T)
+    y = _activate(node, y if bias is None else y + bias)
+    return y if residual is None else y + residual
+
+
+def _gated_mlp(node: ir.Node, x, gate, up, gate_bias=None, up_bias=None) -> np.ndarray:
+    g, u = x @ gate.T, x @ up.T
+    return _activate(node, g if gate_bias is None else g + gate_bias) * (u if up_bias is None else u + up_bias)
+
+
+def _rotary(node: ir.Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
+    style, size = node.attributes.get_string("style", ""), node.attributes.get_int("rotary_dim", 0)
+    axis, stride = node.attributes.get_int("heads_axis", 1), node.attributes.get_int("cos_stride", 1)
+    half = size // 2
+    c, s = (np.expand_dims(t[..., : half * stride : stride], axis) for t in (cos, sin))
+    y = x.copy()
+    interleaved_in, interleaved_out = style != "neox", style == "gptj"
+    first = slice(0, size, 2) if interleaved_in else slice(0, half)
+    second = slice(1, size, 2) if interleaved_in else slice(half, size)
+    a, b = x[..., first], x[..., second]
+    y[..., slice(0, size, 2) if interleaved_out else slice(0, half)] = a * c - b * s
+    y[..., slice(1, size, 2) if interleaved_out else slice(half, size)] = b * c + a * s
+    return y
+
+
+def _attention(node: ir.Node, q, k, v, sinks=None) -> np.ndarray:
+    """Dense attention over one sequence; q [1, H, T, D] -> [1, T, H, Dv]."""
+    repeats = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(t, repeats, axis=1) for t in (k, v))
+    scores = q @ k.transpose(0, 1, 3, 2) * node.attributes.get_float("scale", 1.0)
+    if cap := node.attributes.get_float("softcap", 0.0):
+        scores = cap * np.tanh(scores / cap)
+    distance = np.arange(q.shape[2])[:, None] - np.arange(q.shape[2])[None, :]
+    window = node.attributes.get_int("window", 0) or q.shape[2]
+    scores = np.where((distance >= 0) & (distance < window), scores, -np.inf)
+    if sinks is not None:
+        column = np.broadcast_to(sinks[None, :, None, None], (*scores.shape[:3], 1))
+        scores = np.concatenate([scores, column], -1)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return (weights[..., : k.shape[2]] @ v).transpose(0, 2, 1, 3)
+
+
+def _skip(norm: Callable) -> Callable:
+    return lambda node, x, skip, *rest: [norm(node, x + skip, *rest), x + skip]
+
+
+OPERATIONS: dict[str, Callable] = {
+    "RMSNorm": _rms_norm,
+    "SkipRMSNorm": _skip(_rms_norm),
+    "SkipLayerNorm": _skip(_layer_norm),
+    "Linear": _linear,
+    "GatedMLP": _gated_mlp,
+    "RotaryEmbedding": _rotary,
+    "PagedAttention": _attention,
+}
+
+
+def _run_node(node: ir.Node, inputs: list[np.ndarray | None]) -> list[np.ndarray]:
+    if node.domain == "enginesmith":
+        outputs = OPERATIONS[node.op_type](node, *inputs)
+        return outputs if isinstance(outputs, list) else [outputs]
+    if node.op_type in ("Erf", "Gelu"):  # the reference evaluator is slow, or has none
+        return numpy_ops.apply(node, inputs)
+    feeds = {value.name: array for value, array in zip(node.inputs, inputs, strict=True) if value is not None}
+    return list(ReferenceEvaluator(ir.to_proto(node)).run(None, feeds))
+
+
+def run_network(graph: ir.Graph, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Every value of the graph by name; feeds hold the inputs and the parameters."""
+    values: dict[str, np.ndarray] = dict(feeds)
+    for name, value in graph.initializers.items():
+        if value.const_value is not None:
+            values[name] = value.const_value.numpy()
+    for node in graph:
+        inputs = [None if value is None else values[value.name] for value in node.inputs]
+        for output, array in zip(node.outputs, _run_node(node, inputs), strict=True):
+            assert output.name not in values, f"two values are called {output.name}"
+            values[output.name] = np.asarray(array)
+            _check_type(output, values[output.name])
+    return values
+
+
+def _check_type(value: ir.Value, array: np.ndarray) -> None:
+    """The value computed is of the shape and type that the graph declares."""
+    assert value.dtype is not None, f"{value.name} has no type"
+    assert value.shape is not None, f"{value.name} has no shape"
+    assert value.dtype.numpy() == array.dtype, f"{value.name}: declared {value.dtype}, is {array.dtype}"
+    sizes = {"T": TOKENS, "R": ROWS}
+    declared = tuple(d if isinstance(d, int) else d.evaluate(sizes) for d in value.shape.dims)
+    assert declared == array.shape, f"{value.name}: declared {value.shape}, is {array.shape}"
+
+
+def random_feeds(graph: ir.Graph, seed: int = 0, scale: float = 0.5) -> dict[str, np.ndarray]:
+    """Random inputs and parameters; integer inputs are token ids, positions or rows."""
+    rng = np.random.default_rng(seed)
+    feeds = {}
+    parameters = [value for value in graph.initializers.values() if value.const_value is None]
+    for value in [*graph.inputs, *parameters]:
+        shape = [d if isinstance(d, int) else d.evaluate({"T": TOKENS, "R": ROWS}) for d in value.shape.dims]
+        if value.dtype == I64:
+            feeds[value.name] = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
+        else:
+            feeds[value.name] = (scale * rng.standard_normal(shape)).astype(np.float32)
+    return feeds
+
+
+@pytest.fixture
+def check() -> Callable[[NetworkBuilder, Callable[[ir.Graph], int]], int]:
+    """Apply a pass: outputs stay within 1e-5 and every value keeps a true shape and type. Returns the pass's count."""
+
+    def apply(net: NetworkBuilder, run_pass: Callable[[ir.Graph], int]) -> int:
+        feeds = random_feeds(net.graph)
+        before = run_network(net.graph, feeds)
+        expected = [before[value.name] for value in net.graph.outputs]
+        names = [value.name for value in net.graph.outputs]
+        count = run_pass(net.graph)
+        after = run_network(net.graph, feeds)
+        assert [value.name for value in net.graph.outputs] == names
+        for name, array in zip(names, expected, strict=True):
+            np.testing.assert_allclose(after[name], array, rtol=1e-5, atol=1e-5)
+        return count
+
+    return apply
+
+
+@pytest.fixture
+def interpreter() -> SimpleNamespace:
+    return SimpleNamespace(run=run_network, feeds=random_feeds)
+
+
+@pytest.fixture(scope="session")
+def new_network() -> type[NetworkBuilder]:
+    return NetworkBuilder
