@@ -125,9 +125,7 @@ def _check_sizes(engine: EngineDir) -> None:
             )
     target = engine.manifest.target
     if engine.manifest.files[target.weights].bytes != target.weights_bytes:
-        raise EngineError(
-            f"{engine.path}: target.weights_bytes is not the size of {target.weights}; rebuild the engine"
-        )
+        raise EngineError(f"{engine.path}: target.weights_bytes differs from {target.weights}; rebuild the engine")
 
 
 def _check_digests(engine: EngineDir) -> None:

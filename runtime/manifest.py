@@ -117,8 +117,8 @@ class Manifest:
     format_version: int = FORMAT_VERSION
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, strings and numbers, in the order of the fields."""
-        return asdict(self)
+        """Plain dicts, lists, strings and numbers; the format version comes first."""
+        return {"format_version": self.format_version, **asdict(self)}
 
     @classmethod
     def from_json(cls, data: Any) -> "Manifest":

@@ -3,8 +3,9 @@
 Token ids and block tables are `array('i')` throughout the runtime: appending is cheap, and a slice is one memory copy.
 """
 
+import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from ..sampling_params import SamplingParams
@@ -29,19 +30,25 @@ class SequenceSlice(NamedTuple):
 class SampleRow:
     """How one sequence samples, kept for its whole life. The output token being drawn is its generator's counter."""
 
-    __slots__ = ("bias_tokens", "bias_values", "params", "prompt_length", "seed", "token_ids")
+    __slots__ = ("bans_stop_tokens", "bias_tokens", "bias_values", "params", "prompt_length", "seed", "token_ids")
 
     def __init__(self, params: SamplingParams, seed: int, token_ids: array, prompt_length: int) -> None:
         self.params = params
         self.seed = seed
         self.token_ids = token_ids
         self.prompt_length = prompt_length
-        self.bias_tokens: array | None = None
-        self.bias_values: array | None = None
+        self.set_bias(ban=())
+
+    def set_bias(self, ban: Collection[int]) -> None:
+        """Add the request's logit bias from now on, and never draw the tokens of `ban`."""
+        bias = dict(self.params.logit_bias or {}) | dict.fromkeys(ban, -math.inf)
+        self.bans_stop_tokens = bool(ban)
+        self.bias_tokens = array("i", bias.keys()) if bias else None
+        self.bias_values = array("f", bias.values()) if bias else None
 
 
 class Sample(NamedTuple):
-    """A sampled token; where asked for, its log probability under the raw logits, its rank (1 is best), and the best."""
+    """A sampled token; where asked for, its log probability under the raw logits, its rank (1 is best), the best."""
 
     token: int
     logprob: float | None = None

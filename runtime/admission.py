@@ -1,0 +1,96 @@
+"""From what a caller asks to a request the engine can serve: every limit is checked here, before anything is queued."""
+
+import secrets
+import time
+from array import array
+from collections.abc import Sequence
+from itertools import count
+
+from ..errors import RequestError
+from .detokenizer import Detokenizer
+from .executors.executor import SampleRow
+from .kv_cache.manager import KvCacheManager
+from .manifest import Manifest
+from .outputs import Metrics
+from .request import Request
+from .sampling_params import SamplingParams
+from .stopping import OutputText
+from .tokenizer import Tokenizer
+
+_UINT64 = 2**64 - 1
+
+
+class Admission:
+    """Makes requests for one engine; their ids are their order of arrival."""
+
+    def __init__(self, manifest: Manifest, tokenizer: Tokenizer, kv: KvCacheManager) -> None:
+        self._vocab_size = manifest.model.vocab_size
+        self._eos_token_ids = frozenset(token for token in manifest.model.eos_token_ids if token < self._vocab_size)
+        self._max_seq_len = manifest.limits.max_seq_len
+        self._tokenizer = tokenizer
+        self._kv = kv
+        self._ids = count()
+
+    def admit(
+        self,
+        prompt: str | Sequence[int],
+        params: SamplingParams,
+        *,
+        priority: int = 0,
+        add_special_tokens: bool = True,
+    ) -> Request:
+        """A request for a prompt, text or token ids. Raises RequestError naming the limit, the value and the fix."""
+        arrival = time.perf_counter()
+        if isinstance(prompt, str):
+            token_ids = array("i", self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens))
+        else:
+            token_ids = self._checked_ids(prompt)
+        max_output = self._max_output(len(token_ids), params)
+        params.check_vocabulary(self._vocab_size)
+        seed = secrets.randbits(64) if params.seed is None else params.seed & _UINT64
+        detokenizer = Detokenizer(self._tokenizer, skip_special_tokens=params.skip_special_tokens)
+        output_text = OutputText(params, detokenizer, self._eos_token_ids, max_output)
+        row = SampleRow(params, seed, token_ids, prompt_length=len(token_ids))
+        if params.min_tokens:
+            row.set_bias(ban=output_text.stop_tokens)
+        return Request(
+            next(self._ids),
+            row,
+            self._kv.new_sequence(),
+            output_text,
+            self._tokenizer,
+            Metrics(arrival),
+            max_total_tokens=len(token_ids) + max_output,
+            priority=priority,
+            prompt=prompt if isinstance(prompt, str) else None,
+        )
+
+    def _checked_ids(self, token_ids: Sequence[int]) -> array:
+        for index, token in enumerate(token_ids):
+            if not isinstance(token, int) or not 0 <= token < self._vocab_size:
+                raise RequestError(
+                    f"prompt: token ids must be integers in [0, {self._vocab_size}), got {token!r} at position {index}"
+                )
+        return array("i", token_ids)
+
+    def _max_output(self, prompt_length: int, params: SamplingParams) -> int:
+        """Most tokens the request may generate."""
+        if prompt_length == 0:
+            raise RequestError("prompt has no tokens: give at least one token or character")
+        room = self._max_seq_len - prompt_length
+        if room < 1:
+            raise RequestError(
+                f"prompt has {prompt_length} tokens, but this engine's max_seq_len is {self._max_seq_len}, prompt and "
+                f"output together: shorten the prompt to at most {self._max_seq_len - 1} tokens, "
+                f"or rebuild with --max-seq-len {prompt_length + (params.max_tokens or 1)}"
+            )
+        max_tokens = room if params.max_tokens is None else params.max_tokens
+        if max_tokens > room:
+            raise RequestError(
+                f"prompt ({prompt_length} tokens) and max_tokens ({max_tokens}) together exceed this engine's "
+                f"max_seq_len of {self._max_seq_len}: lower max_tokens to at most {room}, shorten the prompt, "
+                f"or rebuild with --max-seq-len {prompt_length + max_tokens}"
+            )
+        if params.min_tokens > max_tokens:
+            raise RequestError(f"min_tokens must be at most {max_tokens}, all that is left, got {params.min_tokens}")
+        return max_tokens

@@ -1,0 +1,116 @@
+"""In-flight batching: which tokens of which requests the next step processes.
+
+Every step, running requests that decode come first with a token each, then chunks of prompts fill what is left of
+`max_num_tokens`, running requests before waiting ones. When the cache runs full, the newest request is preempted: it
+loses its blocks, goes back to its place in the queue, and computes its prompt and output again later.
+"""
+
+from bisect import insort
+from operator import attrgetter
+
+from ..kv_cache.manager import KvCacheManager
+from ..manifest import Limits
+from ..request import Request, Status
+from .policies import CapacityPolicy, admission_rule
+
+_queue_order = attrgetter("queue_key")
+
+
+class Plan:
+    """How many tokens each request processes in a step, in the order in which they are packed."""
+
+    __slots__ = ("counts", "num_tokens")
+
+    def __init__(self) -> None:
+        self.counts: dict[Request, int] = {}
+        self.num_tokens = 0
+
+    def add(self, request: Request, count: int) -> None:
+        self.counts[request] = count
+        self.num_tokens += count
+
+    def drop(self, request: Request) -> None:
+        self.num_tokens -= self.counts.pop(request, 0)
+
+
+class Scheduler:
+    """Keeps the waiting and the running requests, both by priority and then by arrival."""
+
+    def __init__(
+        self,
+        kv: KvCacheManager,
+        limits: Limits,
+        policy: CapacityPolicy = CapacityPolicy.GUARANTEED_NO_EVICT,
+    ) -> None:
+        self.waiting: list[Request] = []
+        self.running: list[Request] = []
+        self.num_preemptions = 0
+        self._kv = kv
+        self._rule = admission_rule(policy)
+        self._max_tokens = limits.max_num_tokens
+        self._max_running = min(limits.max_batch_size, limits.max_num_tokens)  # so that every request moves every step
+
+    def add(self, request: Request) -> None:
+        """Queue a new request."""
+        insort(self.waiting, request, key=_queue_order)
+
+    def remove(self, request: Request) -> None:
+        """Forget a request, wherever it is, and free its blocks."""
+        queue = self.running if request.status is Status.RUNNING else self.waiting
+        queue.remove(request)
+        self._kv.free(request.blocks)
+
+    def schedule(self) -> Plan:
+        """Plan a step and reserve its blocks. Empty only when no request is waiting or running."""
+        plan = Plan()
+        preemptions = self.num_preemptions
+        self._plan_running(plan)
+        if self.waiting and preemptions == self.num_preemptions:
+            self._plan_waiting(plan)
+        return plan
+
+    def _plan_running(self, plan: Plan) -> None:
+        decoding = [request for request in self.running if request.num_pending == 1]
+        prefilling = [request for request in self.running if request.num_pending > 1]
+        for request in decoding + prefilling:
+            budget = self._max_tokens - plan.num_tokens
+            if not budget:
+                break
+            count = min(request.num_pending, budget)
+            if self._make_room(request, count, plan):
+                plan.add(request, count)
+
+    def _make_room(self, request: Request, count: int, plan: Plan) -> bool:
+        """Reserve blocks for a running request, preempting the newest ones; False when it is preempted itself."""
+        while request.status is Status.RUNNING:
+            if self._reserve(request, count):
+                return True
+            victim = self.running[-1]
+            plan.drop(victim)
+            self._preempt(victim)
+        return False
+
+    def _plan_waiting(self, plan: Plan) -> None:
+        while self.waiting and len(self.running) < self._max_running:
+            request, budget = self.waiting[0], self._max_tokens - plan.num_tokens
+            if not budget or not self._rule.admit(self._kv, request, len(self.running)):
+                break
+            count = min(request.num_pending, budget)
+            if not self._reserve(request, count):
+                break
+            del self.waiting[0]
+            request.status = Status.RUNNING
+            insort(self.running, request, key=_queue_order)
+            plan.add(request, count)
+
+    def _reserve(self, request: Request, count: int) -> bool:
+        return self._kv.reserve(request.blocks, request.num_computed, request.num_computed + count)
+
+    def _preempt(self, request: Request) -> None:
+        self.running.remove(request)
+        self._kv.free(request.blocks)
+        request.num_computed = 0
+        request.status = Status.WAITING
+        request.metrics.num_preemptions += 1
+        self.num_preemptions += 1
+        self.add(request)

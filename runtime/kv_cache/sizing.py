@@ -1,0 +1,36 @@
+"""How many KV blocks each cache group gets."""
+
+from ...errors import EngineError
+from ..manifest import KvCacheSpec, KvGroup, KvGroupKind, Limits
+from ..memory import available_memory
+
+_DEFAULT_SHARE = 0.5
+"""Part of the available memory that the KV cache may take when it is not told otherwise."""
+
+
+def blocks_for(group: KvGroup, block_size: int, num_tokens: int, max_num_tokens: int) -> int:
+    """Most blocks that a sequence of `num_tokens` ever holds at once, when a step adds at most `max_num_tokens`."""
+    blocks = -(-num_tokens // block_size)
+    if group.kind is KvGroupKind.FULL:
+        return blocks
+    visible = group.window - 1 + max_num_tokens  # before a step's first token, and the step itself
+    return min(blocks, (visible + block_size - 2) // block_size + 1)  # at the worst alignment
+
+
+def num_blocks(kv: KvCacheSpec, limits: Limits, kv_cache_memory: int | None = None) -> list[int]:
+    """Blocks for each group, in proportion to what a sequence of max_seq_len needs, within `kv_cache_memory` bytes.
+
+    Never more than max_batch_size such sequences need. By default as much, within half of the available memory. Raises
+    EngineError when not even one such sequence fits.
+    """
+    longest = [blocks_for(group, kv.block_size, limits.max_seq_len, limits.max_num_tokens) for group in kv.groups]
+    bytes_each = sum(blocks * group.bytes_per_block for blocks, group in zip(longest, kv.groups, strict=True))
+    budget = int(available_memory() * _DEFAULT_SHARE) if kv_cache_memory is None else kv_cache_memory
+    if budget < bytes_each:
+        source = "half of the memory available" if kv_cache_memory is None else "kv_cache_memory"
+        raise EngineError(
+            f"one sequence of max_seq_len {limits.max_seq_len} needs {bytes_each} bytes of KV cache, but {source} is "
+            f"{budget} bytes: allow more with kv_cache_memory, or rebuild the engine with a smaller max_seq_len"
+        )
+    sequences = min(limits.max_batch_size, budget / bytes_each)
+    return [int(blocks * sequences) for blocks in longest]

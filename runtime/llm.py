@@ -1,0 +1,222 @@
+"""Text generation from an engine folder."""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from ..errors import EngineError, RequestError
+from .admission import Admission
+from .batcher.policies import CapacityPolicy
+from .engine import Engine
+from .engine_dir import open_engine
+from .executors.cpu import CpuExecutor
+from .kv_cache.manager import KvCacheManager
+from .kv_cache.sizing import num_blocks
+from .manifest import Manifest
+from .outputs import CompletionOutput, RequestOutput
+from .request import Request
+from .sampling_params import SamplingParams
+from .tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Prompt = str | Sequence[int]
+"""Text, or token ids."""
+Message = Mapping[str, Any]
+"""A chat message: role, content, and whatever else the model's template reads."""
+
+
+class LLM:
+    """A loaded engine.
+
+    Threads may share it: their requests are batched together. `threads` defaults to the physical cores available,
+    `kv_cache_memory` (bytes) to what max_batch_size sequences of max_seq_len need, within half of the available memory.
+    Raises EngineError when the folder is damaged or does not fit this machine. `verify=False` skips the digests.
+    """
+
+    def __init__(
+        self,
+        engine: str | Path,
+        *,
+        threads: int | None = None,
+        kv_cache_memory: int | None = None,
+        capacity_policy: CapacityPolicy | str = CapacityPolicy.GUARANTEED_NO_EVICT,
+        verify: bool = True,
+    ) -> None:
+        policy = _policy(capacity_policy)
+        folder = open_engine(engine, verify=verify)
+        self.manifest: Manifest = folder.manifest
+        limits, kv_spec = self.manifest.limits, self.manifest.kv_cache
+        blocks = num_blocks(kv_spec, limits, kv_cache_memory)
+        self.tokenizer = Tokenizer(folder.tokenizer)
+        executor = CpuExecutor(folder, blocks, threads)
+        kv = KvCacheManager(kv_spec, blocks, limits.max_num_tokens)
+        self.engine = Engine(executor, kv, limits, policy)
+        self._admission = Admission(self.manifest, self.tokenizer, kv)
+        self._lock = threading.RLock()
+
+    @property
+    def default_sampling_params(self) -> SamplingParams:
+        """What the checkpoint's generation config advises; used where none are given."""
+        return SamplingParams(**self.manifest.model.generation_defaults)  # type: ignore[arg-type]
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        priority: Sequence[int] | None = None,
+    ) -> list[RequestOutput]:
+        """Complete prompts together; outputs come in their order.
+
+        `sampling_params` is for all or one for each; so is `priority` (lower goes first). Raises RequestError before
+        anything runs when one of them cannot be served, EngineError when the engine failed.
+        """
+        return self._run(_prompt_list(prompts), sampling_params, priority)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        priority: Sequence[int] | None = None,
+        **template_options: Any,
+    ) -> list[RequestOutput]:
+        """Answer one conversation or several. `template_options` go to `render_chat`."""
+        conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
+        prompts = [self.render_chat(conversation, **template_options) for conversation in conversations]  # type: ignore
+        return self._run(prompts, sampling_params, priority, add_special_tokens=False)
+
+    def render_chat(self, messages: Sequence[Message], **template_options: Any) -> str:
+        """A conversation as the prompt that the model's chat template makes of it; see `ChatTemplate.render`."""
+        template = self.tokenizer.chat_template
+        if template is None:
+            raise RequestError("this model has no chat template: use generate with a prompt in the model's own format")
+        return template.render(messages, **template_options)
+
+    def stream(
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        add_special_tokens: bool = True,
+    ) -> Iterator[CompletionOutput]:
+        """What each step adds to the output, its text empty where it must be held back. Closing the iterator aborts."""
+        params = sampling_params or self.default_sampling_params
+        request = self._admission.admit(prompt, params, priority=priority, add_special_tokens=add_special_tokens)
+        return self._follow(request)
+
+    def stream_chat(
+        self, messages: Sequence[Message], sampling_params: SamplingParams | None = None, **template_options: Any
+    ) -> Iterator[CompletionOutput]:
+        """`stream` for a conversation. `template_options` go to `render_chat`."""
+        return self.stream(self.render_chat(messages, **template_options), sampling_params, add_special_tokens=False)
+
+    def compute_logits(self, token_ids: Sequence[int], chunks: Sequence[int] | None = None) -> "np.ndarray":
+        """Logits after each token of a prompt, float32 [len(token_ids), vocab_size]; see `logits.compute_logits`."""
+        from .logits import compute_logits
+
+        with self._lock:
+            return compute_logits(self.engine, token_ids, chunks)
+
+    def close(self) -> None:
+        """Free the engine. Unfinished requests are aborted; the LLM cannot be used afterwards."""
+        with self._lock:
+            for request in [*self.engine.scheduler.running, *self.engine.scheduler.waiting]:
+                self.engine.abort(request)
+            self.engine.executor.close()
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(
+        self,
+        prompts: Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        priority: Sequence[int] | None,
+        *,
+        add_special_tokens: bool = True,
+    ) -> list[RequestOutput]:
+        default = sampling_params or self.default_sampling_params
+        params = _one_each("sampling_params", default, SamplingParams, len(prompts))
+        priorities = _one_each("priority", 0 if priority is None else priority, int, len(prompts))
+        requests = [
+            self._admission.admit(prompt, param, priority=rank, add_special_tokens=add_special_tokens)
+            for prompt, param, rank in zip(prompts, params, priorities, strict=True)
+        ]
+        try:
+            for request in requests:
+                self._add(request)
+            for request in requests:
+                while not request.finished:
+                    self._advance(request)
+        finally:
+            self._abort(requests)
+        for request in requests:
+            _raise_failure(request)
+        return [request.result() for request in requests]
+
+    def _follow(self, request: Request) -> Iterator[CompletionOutput]:
+        tokens = characters = 0
+        self._add(request)
+        try:
+            while not request.finished:
+                self._advance(request)
+                if request.num_output > tokens:
+                    yield request.output(tokens, characters)
+                    tokens, characters = request.num_output, len(request.text)
+            _raise_failure(request)
+        finally:
+            self._abort([request])
+
+    def _add(self, request: Request) -> None:
+        with self._lock:
+            self.engine.add(request)
+
+    def _advance(self, request: Request) -> None:
+        with self._lock:
+            if not request.finished:  # another thread may have taken the last step
+                self.engine.step()
+
+    def _abort(self, requests: Sequence[Request]) -> None:
+        with self._lock:
+            for request in requests:
+                self.engine.abort(request)
+
+
+def _raise_failure(request: Request) -> None:
+    if isinstance(request.error, EngineError):
+        raise request.error
+    if request.error is not None:
+        raise EngineError(f"request {request.request_id} failed: {request.error!r}") from request.error
+
+
+def _prompt_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
+    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+        return [prompts]  # type: ignore[list-item]
+    return prompts  # type: ignore[return-value]
+
+
+def _one_each(name: str, value: Any, kind: type, number: int) -> Sequence[Any]:
+    if isinstance(value, kind):
+        return [value] * number
+    if len(value) != number:
+        raise RequestError(f"{name} must be one for all or one for each of the {number} prompts, got {len(value)}")
+    return value
+
+
+def _policy(value: CapacityPolicy | str) -> CapacityPolicy:
+    try:
+        return CapacityPolicy(value)
+    except ValueError:
+        names = ", ".join(CapacityPolicy)
+        raise EngineError(f"capacity_policy must be one of {names}, got {value!r}") from None

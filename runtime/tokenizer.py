@@ -1,0 +1,106 @@
+"""An engine's tokenizer: the `tokenizers` library on its tokenizer.json, and what the other tokenizer files add."""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import EngineError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as RustTokenizer
+
+    from .chat_template import ChatTemplate
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class Tokenizer:
+    """Encodes and decodes as Transformers does with the same files. Raises EngineError for files it cannot read."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._config = self._read_json("tokenizer_config.json")
+        self._rust = self._load()
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a text; with what the tokenizer puts around a text (often a beginning-of-sequence token)."""
+        return self._rust.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of a whole sequence."""
+        return self._rust.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+    def continuation(self, token_ids: Sequence[int]) -> str:
+        """Text that the tokens add to a text before them, special tokens included."""
+        anchor, anchor_text = self._anchor
+        return self._rust.decode([*anchor, *token_ids], skip_special_tokens=False)[len(anchor_text) :]
+
+    def decode_token(self, token: int) -> str:
+        """Text of one token by itself, special or not."""
+        return self._rust.decode([token], skip_special_tokens=False)
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        """Ids of the tokens that `skip_special_tokens` leaves out."""
+        added = self._rust.get_added_tokens_decoder()
+        return frozenset(token_id for token_id, token in added.items() if token.special)
+
+    @cached_property
+    def special_tokens(self) -> dict[str, str]:
+        """Texts of the named special tokens (bos_token, eos_token, ...), as chat templates see them."""
+        named = self._read_json("special_tokens_map.json") | self._config
+        texts = {name: named.get(name) for name in _SPECIAL_NAMES}
+        texts = {name: text.get("content") if isinstance(text, dict) else text for name, text in texts.items()}
+        return {name: text for name, text in texts.items() if isinstance(text, str)}
+
+    @cached_property
+    def chat_template(self) -> "ChatTemplate | None":
+        """The model's own chat template, or None."""
+        from .chat_template import ChatTemplate
+
+        source = self._chat_template_source()
+        return None if source is None else ChatTemplate(source, self.special_tokens)
+
+    @cached_property
+    def _anchor(self) -> tuple[list[int], str]:
+        """A token of plain text that shows what follows it unchanged, and its text."""
+        candidates = [self._rust.token_to_id(text) for text in ("a", "▁a", "A", "▁the", "the", "0", ".")]
+        for token in [token for token in candidates if token is not None]:
+            text = self._rust.decode([token], skip_special_tokens=False)
+            if text and _REPLACEMENT not in text and self._rust.decode([token, token]).startswith(text):
+                return [token], text
+        return [], ""
+
+    def _load(self) -> "RustTokenizer":
+        from tokenizers import Tokenizer as RustTokenizer
+
+        path = self._folder / "tokenizer.json"
+        if not path.is_file():
+            raise EngineError(f"{path} is missing: rebuild the engine, or give prompts as token ids")
+        try:
+            tokenizer = RustTokenizer.from_file(str(path))
+        except Exception as error:  # the library raises bare Exception
+            raise EngineError(f"{path} cannot be read: {error}") from None
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        return tokenizer
+
+    def _chat_template_source(self) -> str | None:
+        path = self._folder / "chat_template.jinja"
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+        source = self._config.get("chat_template")
+        if isinstance(source, list):  # several by name
+            source = {entry["name"]: entry["template"] for entry in source}.get("default")
+        return source
+
+    def _read_json(self, name: str) -> dict[str, Any]:
+        try:
+            return json.loads((self._folder / name).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise EngineError(f"{self._folder / name} cannot be read: {error}") from None
