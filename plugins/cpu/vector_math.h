@@ -19,31 +19,33 @@ inline VF horner(VF x, const float (&c)[N]) {
   return y;
 }
 
-// exp(x) = result * 2^n for x in [-150, 150].
-inline VF exp_reduced(VF x, VF* n) {
+// x = mantissa * 2^exponent
+struct Scaled {
+  VF mantissa, exponent;
+};
+
+// e^x for x in [-150, 150]
+inline Scaled exp_scaled(VF x) {
   constexpr float kLog2E = 0x1.715476p+0f, kLn2Hi = 0x1.62e4p-1f, kLn2Lo = 0x1.7f7d1cp-20f;
   constexpr float kPoly[] = {0x1p-1f, 0x1.55548ep-3f, 0x1.55545ep-5f, 0x1.123b46p-7f, 0x1.6db41p-10f};
-  *n = round(x * VF::broadcast(kLog2E));
-  const VF r = fnma(*n, VF::broadcast(kLn2Lo), fnma(*n, VF::broadcast(kLn2Hi), x));
-  return fma(horner(r, kPoly) * r, r, r) + VF::broadcast(1.0f);
+  const VF n = round(x * VF::broadcast(kLog2E));
+  const VF r = fnma(n, VF::broadcast(kLn2Lo), fnma(n, VF::broadcast(kLn2Hi), x));
+  return {fma(horner(r, kPoly) * r, r, r) + VF::broadcast(1.0f), n};
 }
 }  // namespace detail
 
 // e^x; subnormal results are kept, overflow gives infinity, NaN gives NaN.
 inline VF exp(VF x) {
-  x = min(VF::broadcast(90.0f), max(VF::broadcast(-105.0f), x));
-  VF n;
-  const VF y = detail::exp_reduced(x, &n);
-  const VF half = round(n * VF::broadcast(0.5f));  // two factors, as 2^n alone may not be a normal number
-  return y * exp2_whole(half) * exp2_whole(n - half);
+  const auto y = detail::exp_scaled(min(VF::broadcast(90.0f), max(VF::broadcast(-105.0f), x)));
+  const VF half = round(y.exponent * VF::broadcast(0.5f));  // two factors: 2^exponent alone may not be a normal number
+  return y.mantissa * exp2_whole(half) * exp2_whole(y.exponent - half);
 }
 
 // e^x for x <= 0 (softmax); results below 2^-126 are flushed to zero, as is that of -infinity.
 inline VF exp_nonpositive(VF x) {
   constexpr float kLowest = -87.0f;
-  VF n;
-  const VF y = detail::exp_reduced(max(VF::broadcast(kLowest), x), &n) * exp2_whole(n);
-  return select(less(x, VF::broadcast(kLowest)), VF::zero(), y);
+  const auto y = detail::exp_scaled(max(VF::broadcast(kLowest), x));
+  return select(less(x, VF::broadcast(kLowest)), VF::zero(), y.mantissa * exp2_whole(y.exponent));
 }
 
 // Natural logarithm; log(0) = -infinity, negative numbers give NaN.

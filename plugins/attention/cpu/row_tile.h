@@ -1,0 +1,268 @@
+// Attention of a tile of query rows over one stretch of the context: the arithmetic, with no threads in it.
+//
+// The rows of a tile are the query heads that share one key-value head, for one or more consecutive tokens, token by
+// token. A row's arithmetic is fixed by its own position alone:
+// - the context is cut at multiples of kSplit tokens; each split is attended by itself with an online softmax (Milakov
+//   and Gimelshein, 2018; Dao et al., FlashAttention, 2022) over key tiles of kKeys tokens, in ascending order;
+// - the splits are merged in ascending order (as Flash-Decoding does, but always and in one order).
+// Keys a row must not see contribute an exact zero, so it does not matter which rows shared its tile, how its prompt
+// was chunked, or whether its splits were computed by one thread or by several.
+#pragma once
+#include <cmath>
+#include <limits>
+
+#include "attention/cpu/kv_cache.h"
+#include "cpu/simd.h"
+#include "cpu/unroll.h"
+
+namespace es {
+
+struct AttentionOptions {
+  float scale;         // of the scores
+  float softcap;       // c: scores become c tanh(score / c); 0: off
+  int window;          // w: the row at position i sees keys i - w + 1 .. i; 0: all keys up to i
+  const float* sinks;  // [H] a logit for each head that only joins the denominator; null: none
+
+  int first_visible(int position) const { return window > 0 ? std::max(0, position - window + 1) : 0; }
+};
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+// exp(from - to) for from <= to; what is still empty (-infinity) weighs nothing.
+inline float attention_weight(float from, float to) {
+  return from == kMinusInfinity ? 0.0f : _mm_cvtss_f32(first_lanes(exp_nonpositive(VF::broadcast(from - to))));
+}
+
+// A softmax in progress over one row: sum and output are relative to exp(max).
+template <int Dv>
+struct RowState {
+  static constexpr int kPadded = (Dv + VF::kLanes - 1) / VF::kLanes * VF::kLanes;
+  float max, sum, output[kPadded];
+
+  void clear() { *this = RowState{kMinusInfinity, 0.0f, {}}; }
+
+  // Folds in the row's next split.
+  void merge(const RowState& next) {
+    const float top = max < next.max ? next.max : max;
+    const float mine = attention_weight(max, top), theirs = attention_weight(next.max, top);
+    max = top;
+    sum = std::fma(sum, mine, next.sum * theirs);
+    for (int d = 0; d < kPadded; d += VF::kLanes)
+      fma(VF::load(output + d), VF::broadcast(mine), VF::load(next.output + d) * VF::broadcast(theirs))
+          .store(output + d);
+  }
+
+  void finish(const float* sink, float* out) const {
+    const float top = sink && *sink > max ? *sink : max;
+    const float mine = attention_weight(max, top);
+    const float denominator = sink ? std::fma(sum, mine, attention_weight(*sink, top)) : sum * mine;
+    const VF scale = VF::broadcast(mine / denominator);
+    for (int d = 0; d < Dv; d += VF::kLanes) {
+      const VF y = VF::load(output + d) * scale;
+      d + VF::kLanes <= Dv ? y.store(out + d) : y.store(out + d, Dv - d);
+    }
+  }
+};
+
+// G query heads share a key-value head.
+template <class E, int G, int Hk, int D, int Dv, int BlockSize>
+struct RowTile {
+  using Cache = KvCache<E, Hk, D, Dv, BlockSize>;
+  using Element = typename E::Type;
+  using State = RowState<Dv>;
+  static constexpr int kLanes = VF::kLanes, kGranule = Cache::kGranule;
+  static constexpr int kSplit = 256, kKeys = 64;
+  static constexpr int kTokens = std::max(1, 48 / G), kRows = kTokens * G;
+  static constexpr int kKeyVectors = kKeys / kLanes, kValueVectors = State::kPadded / kLanes;
+
+  float q[kRows * D];           // scaled
+  float scores[kRows * kKeys];  // of the current key tile; then the weights exp(score - max)
+  float sums[kRows * kLanes];   // of the weights, lane by lane
+  float decay[kRows];           // of what came before the current key tile
+  State state[kRows];           // of the current split
+  State total[kRows];           // of the splits merged so far
+
+  int tokens, rows;  // in use
+  int position;      // of the first token
+
+  // Takes tokens t .. t + count - 1 of the step, the first at `position_`, and the query heads of key-value head
+  // `head`.
+  void load(Heads queries, int t, int count, int head, int position_, float scale) {
+    tokens = count, rows = count * G, position = position_;
+    for (int r = 0; r < rows; ++r) {
+      const float* from = queries.at(t + r / G, head * G + r % G);
+      for (int d = 0; d < D; ++d) q[r * D + d] = from[d] * scale;
+    }
+  }
+
+  // Attends to the part of split number `split` that the rows see; the result is in `state`.
+  void attend(int split, KvLayer layer, const AttentionStep& step, int sequence, int head,
+              const AttentionOptions& options) {
+    for (int r = 0; r < rows; ++r) state[r].clear();
+    std::fill_n(sums, rows * kLanes, 0.0f);
+    const int first = std::max(split * kSplit, options.first_visible(position));
+    const int last = std::min((split + 1) * kSplit, position + tokens) - 1;
+    for (int start = first / kKeys * kKeys; start <= last; start += kKeys) {
+      const Keys keys = find(layer, step, sequence, head, start, first, last);
+      const int groups = (rows + kMaxGroup - 1) / kMaxGroup;
+      for (int g = 0; g < groups; ++g) {
+        const int row = g * rows / groups;
+        attend_group((g + 1) * rows / groups - row, row, keys, options);
+      }
+    }
+    for (int r = 0; r < rows; ++r) state[r].sum = reduce_add(VF::load(sums + r * kLanes));
+  }
+
+ private:
+  // Rows whose accumulators fit the registers together, and vectors of keys or values beside each.
+  static constexpr int kMaxGroup = 6;
+  static constexpr int vectors_beside(int group) { return kLanes == 16 ? 4 : group == 1 ? 8 : group <= 3 ? 4 : 2; }
+
+  // A key tile: the kKeys positions from `start` on, and where each granule of them lies.
+  struct Keys {
+    int start;
+    const Element* k[kKeys / kGranule];
+    const Element* v[kKeys / kGranule];
+  };
+
+  // Only granules that hold a position in [first, last] are looked up: others may have no block. Their pointers go to
+  // a granule that has one; whatever is read there is masked.
+  static Keys find(KvLayer layer, const AttentionStep& step, int sequence, int head, int start, int first, int last) {
+    Keys keys{start, {}, {}};
+    for (int i = 0; i < kKeys / kGranule; ++i) {
+      const int lowest = first / kGranule * kGranule, highest = last / kGranule * kGranule;
+      const int at = std::min(std::max(start + i * kGranule, lowest), highest);
+      const int64_t block = step.block(sequence, at / BlockSize);
+      keys.k[i] = Cache::keys(layer, block, head) + at % BlockSize;
+      keys.v[i] = Cache::values(layer, block, head) + at % BlockSize * Dv;
+    }
+    return keys;
+  }
+
+  void attend_group(int size, int row, const Keys& keys, const AttentionOptions& options) {
+    switch (size) {
+      case 1:
+        return attend_group<1>(row, keys, options);
+      case 2:
+        return attend_group<2>(row, keys, options);
+      case 3:
+        return attend_group<3>(row, keys, options);
+      case 4:
+        return attend_group<4>(row, keys, options);
+      case 5:
+        return attend_group<5>(row, keys, options);
+      case 6:
+        return attend_group<6>(row, keys, options);
+    }
+  }
+
+  template <int M>
+  void attend_group(int row, const Keys& keys, const AttentionOptions& options) {
+    constexpr int kStep = vectors_beside(M);
+    const int first = std::max(0, options.first_visible(position + row / G) - keys.start);
+    const int last = std::min(kKeys - 1, position + (row + M - 1) / G - keys.start);
+    if (first > last) return;
+    const int first_vector = first / kLanes / kStep * kStep;
+    const int end_vector = (last / kLanes / kStep + 1) * kStep;
+    for (int v = first_vector; v < end_vector; v += kStep) score<M, kStep>(row, v, keys);
+    for (int r = row; r < row + M; ++r) softmax(r, first_vector, end_vector, keys.start, options);
+    accumulate<M>(row, first, last, keys);
+  }
+
+  // scores[row .. row + M)[vectors v .. v + N) = q k^T, each summed over d in ascending order.
+  template <int M, int N>
+  void score(int row, int v, const Keys& keys) {
+    const Element* k[N];
+    unroll<N>([&](auto n) ES_INLINE { k[n] = keys.k[(v + n) * kLanes / kGranule] + (v + n) * kLanes % kGranule; });
+    const float* query = q + row * D;
+    VF sum[M][N];
+    unroll<M>([&](auto m) ES_INLINE { unroll<N>([&](auto n) ES_INLINE { sum[m][n] = VF::zero(); }); });
+    for (int d = 0; d < D; ++d) {
+      VF key[N];
+      unroll<N>([&](auto n) ES_INLINE { key[n] = E::load(k[n] + d * BlockSize); });
+      unroll<M>([&](auto m) ES_INLINE {
+        const VF x = VF::broadcast(query[m * D + d]);
+        unroll<N>([&](auto n) ES_INLINE { sum[m][n] = fma(x, key[n], sum[m][n]); });
+      });
+    }
+    unroll<M>([&](auto m) ES_INLINE {
+      unroll<N>([&](auto n) ES_INLINE { sum[m][n].store(scores + (row + m) * kKeys + (v + n) * kLanes); });
+    });
+  }
+
+  // Turns row r's scores into weights relative to the new maximum, and updates the maximum, the sum and the decay.
+  void softmax(int r, int first_vector, int end_vector, int start, const AttentionOptions& options) {
+    const int own = position + r / G;
+    const int first = options.first_visible(own) - start, last = own - start;
+    float* row = scores + r * kKeys;
+    VF top = VF::broadcast(state[r].max);
+    for (int v = first_vector; v < end_vector; ++v) {
+      VF s = VF::load(row + v * kLanes);
+      if (options.softcap > 0) s = VF::broadcast(options.softcap) * tanh(s / VF::broadcast(options.softcap));
+      if (v * kLanes < first || (v + 1) * kLanes - 1 > last) s = mask(s, first - v * kLanes, last - v * kLanes);
+      s.store(row + v * kLanes);
+      top = max(top, s);
+    }
+    const float highest = reduce_max(top);
+    decay[r] = attention_weight(state[r].max, highest);
+    state[r].max = highest;
+    // While every key is masked any finite reference will do: the weights are zero.
+    const VF reference = VF::broadcast(highest == kMinusInfinity ? 0.0f : highest);
+    VF sum = VF::load(sums + r * kLanes) * VF::broadcast(decay[r]);
+    for (int v = first_vector; v < end_vector; ++v) {
+      const VF weight = exp_nonpositive(VF::load(row + v * kLanes) - reference);
+      weight.store(row + v * kLanes);
+      sum = sum + weight;
+    }
+    sum.store(sums + r * kLanes);
+  }
+
+  // Keeps lanes first .. last, -infinity elsewhere.
+  static VF mask(VF s, int first, int last) {
+    alignas(64) float lane[kLanes];
+    for (int i = 0; i < kLanes; ++i) lane[i] = i >= first && i <= last ? 1.0f : 0.0f;
+    return select(equal(VF::load(lane), VF::zero()), VF::broadcast(kMinusInfinity), s);
+  }
+
+  // output[row .. row + M) = output * decay + weights v, each summed over the keys first .. last in ascending order.
+  template <int M>
+  void accumulate(int row, int first, int last, const Keys& keys) {
+    constexpr int kStep = std::min(vectors_beside(M), kValueVectors);
+    constexpr int kLast = (kValueVectors - 1) / kStep * kStep;
+    for (int c = 0; c < kLast; c += kStep) accumulate_columns<M, kStep, 0>(row, c, first, last, keys);
+    accumulate_columns<M, kValueVectors - kLast, Dv % kLanes>(row, kLast, first, last, keys);
+  }
+
+  // Columns of N vectors from vector c on; only the first Tail lanes of the last vector exist (0: all).
+  template <int M, int N, int Tail>
+  void accumulate_columns(int row, int c, int first, int last, const Keys& keys) {
+    VF sum[M][N];
+    unroll<M>([&](auto m) ES_INLINE {
+      const VF scale = VF::broadcast(decay[row + m]);
+      unroll<N>([&](auto n) ES_INLINE { sum[m][n] = VF::load(state[row + m].output + (c + n) * kLanes) * scale; });
+    });
+    for (int i = first / kGranule; i <= last / kGranule; ++i) {
+      const Element* v = keys.v[i] + c * kLanes;
+      const float* weights = scores + row * kKeys + i * kGranule;
+      const int end = std::min(kGranule - 1, last - i * kGranule);
+      for (int j = std::max(0, first - i * kGranule); j <= end; ++j) {
+        VF value[N];
+        unroll<N>([&](auto n) ES_INLINE {
+          if constexpr (Tail > 0 && n == N - 1)
+            value[n] = E::load(v + j * Dv + n * kLanes, Tail);
+          else
+            value[n] = E::load(v + j * Dv + n * kLanes);
+        });
+        unroll<M>([&](auto m) ES_INLINE {
+          const VF w = VF::broadcast(weights[m * kKeys + j]);
+          unroll<N>([&](auto n) ES_INLINE { sum[m][n] = fma(w, value[n], sum[m][n]); });
+        });
+      }
+    }
+    unroll<M>([&](auto m) ES_INLINE {
+      unroll<N>([&](auto n) ES_INLINE { sum[m][n].store(state[row + m].output + (c + n) * kLanes); });
+    });
+  }
+};
+
+}  // namespace es
