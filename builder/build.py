@@ -1,0 +1,120 @@
+"""The life of a build, from a checkpoint to an engine folder. Each step is a module of its own; this is their order."""
+
+import shutil
+from pathlib import Path
+
+from ..atomic import new_folder
+from ..checkpoint.binding import bind
+from ..checkpoint.checkpoint import Checkpoint, open_checkpoint
+from ..checkpoint.config import max_positions
+from ..checkpoint.tokenizer_files import save_tokenizer
+from ..errors import BuildError
+from ..progress import NoProgress, Progress
+from ..runtime.engine_dir import MANIFEST, TOKENIZER, EngineDir, write_engine
+from .config import BuildConfig
+from .describe import LIBRARY, WEIGHTS, manifest_of, save_network
+from .report import BuildReport
+from .targets.cpu import toolchain
+from .targets.cpu.target import choose_isa, plan
+from .targets.cpu.weights import write_weights
+
+DEFAULT_MAX_SEQ_LEN = 8192
+
+
+def build(
+    checkpoint: str | Path,
+    output: str | Path,
+    config: BuildConfig | None = None,
+    *,
+    progress: Progress | None = None,
+) -> BuildReport:
+    """Build the engine folder `output` from a Hugging Face folder or a GGUF file.
+
+    The folder appears whole, or not at all. Raises CheckpointError (not a usable checkpoint), UnsupportedModelError (an
+    operation the target lacks, named), ToolchainError (no compiler), BuildError (a bad option, a full disk, or an engine
+    whose logits are too far from those of Transformers).
+    """
+    config, progress = config or BuildConfig(), progress or NoProgress()
+    output = Path(output)
+    _check_output(output)
+    isa = choose_isa(config)
+    compiler = toolchain.find_compiler()
+
+    opened = open_checkpoint(checkpoint, progress)
+    max_seq_len = choose_max_seq_len(opened, config)
+    report = BuildReport(
+        checkpoint=str(checkpoint),
+        engine=str(output),
+        architecture="",
+        isa=str(isa),
+        compiler=(compiler.version.splitlines() or [compiler.name])[0],
+        checkpoint_bytes=opened.nbytes,
+    )
+    with report.time("trace"), progress.task("trace"):
+        from .trace.trace import trace
+
+        network = trace(opened.config, max_seq_len=max_seq_len, progress=progress)
+        report.architecture = network.architecture
+    with report.time("bind"):
+        shapes = {name: parameter.shape for name, parameter in network.parameters.items()}
+        bound = bind(opened, shapes, network.tied, network.ignorable_unexpected, network.base_prefix)
+    with report.time("fuse"), progress.task("fuse"):
+        from .passes.pipeline import optimize
+
+        report.fusions = dict(optimize(network))
+    with report.time("plan"), progress.task("plan"):
+        planned = plan(network, config, isa, max_seq_len)
+        report.describe(planned)
+    with new_folder(output) as folder:
+        (folder / LIBRARY).parent.mkdir()
+        (folder / LIBRARY).with_suffix(".cpp").write_text(planned.source)
+        compilation = toolchain.start_compiling(planned.source, isa, compiler)
+        report.compiled = not compilation.cached
+        try:
+            with report.time("pack"):
+                write_weights(
+                    folder / WEIGHTS, planned.program, isa, lambda name: opened.read(bound[name]), progress
+                )
+            with report.time("compile"), progress.task("compile"):
+                shutil.copyfile(compilation.wait(), folder / LIBRARY)
+        finally:
+            compilation.cancel()
+        manifest = manifest_of(opened, network, planned)
+        save_network(network, planned.program, folder / "network.onnx")
+        if has_tokenizer(opened.path):
+            save_tokenizer(opened.path, folder / TOKENIZER)
+        if config.check:
+            with report.time("check"):
+                from .check import check
+
+                report.check = check(EngineDir(folder, manifest), opened, config, progress)
+        report.save(folder / "report.json")
+        with report.time("seal"), progress.task("seal"):
+            write_engine(folder, manifest)
+    return report
+
+
+def choose_max_seq_len(checkpoint: Checkpoint, config: BuildConfig) -> int:
+    """The engine's limit of prompt plus output, in tokens. Raises BuildError where the model cannot go that far."""
+    limit = max_positions(checkpoint.config)
+    if config.max_seq_len is None:
+        return min(limit or DEFAULT_MAX_SEQ_LEN, DEFAULT_MAX_SEQ_LEN)
+    if limit is not None and config.max_seq_len > limit:
+        raise BuildError(
+            f"max_seq_len {config.max_seq_len} is more than the {limit} tokens that the model was made for "
+            f"(its config.json); ask for {limit} or less"
+        )
+    return config.max_seq_len
+
+
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a checkpoint brings any tokenizer; an engine without one takes and gives token ids."""
+    return any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json"))
+
+
+def _check_output(output: Path) -> None:
+    """Refuse to replace anything but an engine or an empty folder."""
+    if not output.exists():
+        return
+    if not output.is_dir() or (any(output.iterdir()) and not (output / MANIFEST).exists()):
+        raise BuildError(f"{output} exists and is not an engine; name another output, or remove it first")

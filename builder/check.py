@@ -1,0 +1,141 @@
+"""The check that ends a build: the engine's logits beside those of Transformers in float32, on a few prompts."""
+
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..checkpoint.checkpoint import Checkpoint
+from ..errors import BuildError
+from ..progress import Progress
+from ..runtime.engine_dir import EngineDir
+from ..runtime.executors.cpu import CpuExecutor
+from ..runtime.executors.executor import SequenceSlice
+from .config import BuildConfig
+from .report import CheckResult
+
+if TYPE_CHECKING:
+    import torch
+
+PROMPTS = (
+    "The capital of France is",
+    "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
+    "Water boils at a hundred degrees because the molecules of a liquid",
+)
+MAX_PROMPT = 24
+
+# Bars: (worst logit distance relative to its row's spread, largest KL divergence of a row in nats).
+# fp32: only the order of additions differs from PyTorch. bf16: weights as stored and a bf16 KV cache; 8 bits of mantissa
+# leave errors of about 1% of the spread, some logit of a large vocabulary a few times that. int8: weights and activations
+# of 8 bits behave like bf16 with about three times the noise. int4: groups of 64 weights at 16 levels cost a small model
+# a visible part of its quality (round to nearest); the bar only tells a wrong engine, whose distance is above 5 and KL
+# above 3, from a coarse one.
+BARS = {"fp32": (1e-3, 1e-6), "bf16": (0.25, 0.02), "int8": (0.75, 0.15), "int4": (3.0, 1.5)}
+
+
+def check(engine: EngineDir, checkpoint: Checkpoint, config: BuildConfig, progress: Progress) -> CheckResult:
+    """Compare all rows of a few prompts.
+
+    Raises BuildError where the engine is further from the model than its scheme's bar.
+    """
+    prompts = prompts_of(checkpoint, engine.manifest.model.vocab_size, engine.manifest.limits.max_num_tokens)
+    with progress.task("check", len(prompts) + 1) as task:
+        expected = list(reference_logits(checkpoint, prompts))
+        task.advance()
+        found = []
+        with executor_of(engine) as executor:
+            for prompt in prompts:
+                found.append(engine_logits(executor, engine, prompt))
+                task.advance()
+    result = compare(np.concatenate(found), np.concatenate(expected), *BARS[config.weights or config.dtype])
+    if not result.passed:
+        raise BuildError(
+            f"the engine disagrees with the model: worst logit distance {result.distance:.3g} of the spread (the bar for "
+            f"{config.weights or config.dtype} is {result.distance_bar:g}), KL divergence {result.kl:.3g} (bar "
+            f"{result.kl_bar:g}), top-1 agreement {result.top1:.0%}; report this model, or build it as it is with --no-check"
+        )
+    return result
+
+
+def compare(found: np.ndarray, expected: np.ndarray, distance_bar: float, kl_bar: float) -> CheckResult:
+    """Logits [rows, vocab] against logits [rows, vocab]. NaN counts as infinitely far."""
+    found, expected = found.astype(np.float64), expected.astype(np.float64)
+    spread = expected.std(axis=1, keepdims=True) + 1e-30
+    distance = np.abs(found - expected) / spread
+    log_p, log_q = _log_softmax(expected), _log_softmax(found)
+    kl = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
+    return CheckResult(
+        rows=len(found),
+        distance=float(np.nan_to_num(distance, nan=np.inf).max()),
+        kl=float(np.nan_to_num(kl, nan=np.inf).max()),
+        top1=float((found.argmax(axis=1) == expected.argmax(axis=1)).mean()),
+        distance_bar=distance_bar,
+        kl_bar=kl_bar,
+    )
+
+
+def _log_softmax(x: np.ndarray) -> np.ndarray:
+    shifted = x - x.max(axis=1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+
+
+def prompts_of(checkpoint: Checkpoint, vocab_size: int, max_num_tokens: int) -> list[list[int]]:
+    """Token ids of PROMPTS by the checkpoint's tokenizer, or, where it has none, of an arithmetic sequence."""
+    length = min(MAX_PROMPT, max_num_tokens)
+    path = checkpoint.path / "tokenizer.json"
+    if path.exists():
+        from tokenizers import Tokenizer
+
+        tokenizer = Tokenizer.from_file(str(path))
+        texts = [tokenizer.encode(text).ids[:length] for text in PROMPTS]
+        if all(texts) and all(token < vocab_size for ids in texts for token in ids):
+            return texts
+    return [[(start + 7919 * i) % vocab_size for i in range(length)] for start in (3, 11, 29)]
+
+
+def reference_logits(checkpoint: Checkpoint, prompts: list[list[int]]) -> Iterator[np.ndarray]:
+    """Logits [len(prompt), vocab] of every prompt, by the checkpoint's own Transformers class in float32."""
+    import torch
+
+    model = load_reference(checkpoint)
+    with torch.inference_mode():
+        for prompt in prompts:
+            yield model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0].float().numpy()
+
+
+def load_reference(checkpoint: Checkpoint) -> "torch.nn.Module":
+    """The model in float32. Raises BuildError where Transformers cannot load it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    kwargs: dict[str, Any] = {"dtype": torch.float32, "local_files_only": True, "attn_implementation": "eager"}
+    try:
+        return AutoModelForCausalLM.from_pretrained(checkpoint.path, **kwargs).eval()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise BuildError(f"Transformers cannot load {checkpoint.path} for the check: {error}; or use --no-check") from error
+
+
+@contextmanager
+def executor_of(engine: EngineDir) -> Iterator[CpuExecutor]:
+    """The engine opened with room for one prompt in every cache group."""
+    blocks = -(-MAX_PROMPT // engine.manifest.kv_cache.block_size)
+    executor = CpuExecutor(engine, [blocks] * len(engine.manifest.kv_cache.groups))
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+def engine_logits(executor: CpuExecutor, engine: EngineDir, prompt: list[int]) -> np.ndarray:
+    """Logits [len(prompt), vocab]; the prompt goes in chunks, for a step keeps at most max_batch_size rows."""
+    kv, rows = engine.manifest.kv_cache, engine.manifest.limits.max_batch_size
+    tokens = array("i", prompt)
+    tables = [array("i", range(-(-len(prompt) // kv.block_size)))] * len(kv.groups)
+    parts = []
+    for start in range(0, len(prompt), rows):
+        stop = min(start + rows, len(prompt))
+        executor.step([SequenceSlice(tokens, start, stop, tables)], range(stop - start))
+        parts.append(executor.logits())
+    return np.concatenate(parts)

@@ -1,0 +1,121 @@
+"""engine.json of a cpu engine, and the network beside it for people to look at."""
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from .. import __version__
+from ..checkpoint.checkpoint import Checkpoint
+from ..runtime.executors.abi import ABI_VERSION
+from ..runtime.manifest import (
+    KvCacheSpec,
+    KvDtype,
+    KvGroup,
+    KvGroupKind,
+    Limits,
+    Manifest,
+    ModelFacts,
+    Quantization,
+    Target,
+)
+from .passes import derived
+from .targets.cpu.program import Program
+from .targets.cpu.target import CpuPlan
+
+if TYPE_CHECKING:
+    from .network import Network
+
+WEIGHTS = "weights.bin"
+LIBRARY = "cpu/engine.so"
+_GENERATION_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+
+
+def manifest_of(checkpoint: Checkpoint, network: "Network", plan: CpuPlan) -> Manifest:
+    """All of engine.json but the digests."""
+    config, program = plan.config, plan.program
+    return Manifest(
+        builder_version=__version__,
+        abi_version=ABI_VERSION,
+        model=model_facts(checkpoint, network, plan),
+        limits=Limits(
+            max_batch_size=config.max_batch_size, max_num_tokens=config.max_num_tokens, max_seq_len=plan.max_seq_len
+        ),
+        kv_cache=kv_cache_of(plan),
+        quantization=Quantization(
+            scheme=config.weights or config.dtype,
+            linear_layers=dict(Counter(str(weight.scheme) for weight in program.linear_weights)),
+        ),
+        target=Target(
+            name="cpu",
+            isa=str(plan.isa),
+            cpu_flags=tuple(sorted(plan.isa.cpu_flags)),
+            library=LIBRARY,
+            weights=WEIGHTS,
+            weights_bytes=program.weights_bytes,
+        ),
+    )
+
+
+def model_facts(checkpoint: Checkpoint, network: "Network", plan: CpuPlan) -> ModelFacts:
+    config = checkpoint.config
+    bos = config.get("bos_token_id", checkpoint.generation_config.get("bos_token_id"))
+    return ModelFacts(
+        name=model_name(checkpoint),
+        architecture=network.architecture,
+        model_type=str(config["model_type"]),
+        vocab_size=plan.program.vocab_size,
+        num_layers=network.num_layers,
+        num_parameters=checkpoint.num_parameters,
+        eos_token_ids=checkpoint.eos_token_ids,
+        bos_token_id=bos if isinstance(bos, int) else None,
+        generation_defaults=generation_defaults(checkpoint.generation_config),
+    )
+
+
+def model_name(checkpoint: Checkpoint) -> str:
+    """The name the checkpoint gives itself, else that of its folder."""
+    name = checkpoint.config.get("_name_or_path")
+    return name if isinstance(name, str) and name and not Path(name).is_absolute() else checkpoint.path.resolve().name
+
+
+def generation_defaults(generation_config: dict[str, Any]) -> dict[str, float]:
+    """What the checkpoint advises for sampling; nothing where it says not to sample."""
+    if generation_config.get("do_sample") is False:
+        return {}
+    found = {name: generation_config.get(name) for name in _GENERATION_DEFAULTS}
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
+def kv_cache_of(plan: CpuPlan) -> KvCacheSpec:
+    block, size = plan.config.kv_block_size, 2 if plan.config.dtype == "bf16" else 4
+    groups = tuple(
+        KvGroup(
+            kind=KvGroupKind.SLIDING_WINDOW if group.window else KvGroupKind.FULL,
+            window=group.window,
+            layers=tuple(layer.index for layer in group.layers),
+            bytes_per_block=sum(layer.block_elements(block) * size for layer in group.layers),
+        )
+        for group in plan.program.groups
+    )
+    return KvCacheSpec(block_size=block, dtype=KvDtype(plan.config.dtype), groups=groups)
+
+
+def save_network(network: "Network", program: Program, path: Path) -> None:
+    """network.onnx beside weights.bin. A parameter points at the packed bytes that hold it, in the kernels' layout."""
+    places: dict[str, tuple[int, int]] = {}
+    for plain in program.plain_weights:
+        for name in derived.parameters_of(plain.source):
+            places.setdefault(name, (plain.buffer.offset, plain.buffer.row_size * (2 if plain.bf16 else 4)))
+    for weight in program.linear_weights:
+        for name in (name for source in weight.sources for name in derived.parameters_of(source)):
+            places[name] = (weight.offset, weight.nbytes)
+    graph = network.model.graph
+    for name, value in list(graph.initializers.items()):
+        if value.const_value is None:
+            offset, length = places.get(name, (0, 0))
+            shape = value.shape or ir.Shape([])
+            dtype = value.dtype or ir.DataType.FLOAT
+            value.const_value = ir.ExternalTensor(WEIGHTS, offset, length, dtype, shape=shape, name=name, base_dir="")
+    ir.save(network.model, path)

@@ -1,0 +1,97 @@
+"""report.json: what a build did, what it cost, and how close the engine is to the model."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from .targets.cpu.emit_calls import layout_of
+from .targets.cpu.program import GatedMlpCall, LinearCall
+from .targets.cpu.target import CpuPlan
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The engine's logits beside Transformers' in float32. `distance`: the worst difference of any logit, relative to
+    the spread (standard deviation) of its row; `kl`: the largest KL divergence of any row, in nats; `top1`: the share of
+    rows whose best token agrees. `distance_bar` and `kl_bar` are what the scheme is allowed."""
+
+    rows: int
+    distance: float
+    kl: float
+    top1: float
+    distance_bar: float
+    kl_bar: float
+
+    @property
+    def passed(self) -> bool:
+        return self.distance <= self.distance_bar and self.kl <= self.kl_bar
+
+
+@dataclass(frozen=True)
+class Tactic:
+    """What one fused operation runs with, and why."""
+
+    node: str
+    kernel: str
+    reason: str
+
+
+@dataclass
+class BuildReport:
+    """What `build` returns and saves. Times in seconds, sizes in bytes."""
+
+    checkpoint: str
+    engine: str
+    architecture: str
+    isa: str
+    compiler: str
+    compiled: bool = False
+    seconds: dict[str, float] = field(default_factory=dict)
+    fusions: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    tactics: list[Tactic] = field(default_factory=list)
+    checkpoint_bytes: int = 0
+    weights_bytes: int = 0
+    arena_bytes: int = 0
+    kv_bytes_per_token: int = 0
+    check: CheckResult | None = None
+
+    @contextmanager
+    def time(self, step: str) -> Iterator[None]:
+        """Adds the time the block takes to `seconds[step]`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[step] = round(self.seconds.get(step, 0.0) + time.perf_counter() - start, 3)
+
+    def describe(self, plan: CpuPlan) -> None:
+        """Record what was planned."""
+        program = plan.program
+        self.calls = dict(Counter(type(call).__name__.removesuffix("Call") for call in program.calls))
+        self.tactics = tactics_of(plan)
+        self.weights_bytes, self.arena_bytes = program.weights_bytes, program.arena_bytes
+        size = 2 if plan.config.dtype == "bf16" else 4
+        self.kv_bytes_per_token = sum(layer.block_elements(1) * size for layer in program.layers)
+
+    def save(self, path: Path) -> None:
+        data = asdict(self)
+        if self.check is not None:
+            data["check"]["passed"] = self.check.passed
+        path.write_text(json.dumps(data, indent=2) + "\n")
+
+
+def tactics_of(plan: CpuPlan) -> list[Tactic]:
+    """The kernel of every linear layer. Until kernels are timed, the weight's scheme alone decides."""
+    tactics = []
+    for call in plan.program.calls:
+        if isinstance(call, LinearCall | GatedMlpCall):
+            layout = layout_of(call.weight, plan.isa)
+            kind = "gated_mlp" if layout.gated else "linear"
+            kernel = f"{kind}<{layout.cpp_type.removeprefix('es::')}, {layout.n}, {layout.k}>"
+            tactics.append(Tactic(call.name, f"{kernel} ({plan.isa})", "the one kernel for this scheme"))
+    return tactics

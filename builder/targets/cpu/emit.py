@@ -1,0 +1,209 @@
+"""Program to engine.cpp: a readable list of kernel calls behind the C interface of abi.h."""
+
+from dataclasses import dataclass
+
+from ....plugins.cpu.isa import Isa
+from ...config import BuildConfig
+from .emit_calls import CallEmitter
+from .program import Program
+
+_HEADERS = (
+    "attention/cpu/paged_attention.h",
+    "embedding/cpu/embedding.h",
+    "engine/loops.h",
+    "engine/runtime.h",
+    "gated_mlp/cpu/gated_mlp.h",
+    "linear/cpu/linear.h",
+    "norm/cpu/norm.h",
+    "rotary/cpu/rotary.h",
+    "sampling/cpu/sampling.h",
+)
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What the emitted source says beside the calls."""
+
+    title: str
+    isa: Isa
+    max_seq_len: int
+
+
+def emit(program: Program, config: BuildConfig, facts: EngineFacts) -> str:
+    """The source of the engine; depends on shapes, offsets and constants, never on the values of weights."""
+    groups = program.groups
+    group_of_layer = {layer.index: g for g, group in enumerate(groups) for layer in group.layers}
+    element = "Bf16" if config.dtype == "bf16" else "Fp32"
+    emitter = CallEmitter(facts.isa, element, config.kv_block_size, group_of_layer)
+    for call in program.calls:
+        emitter.call(call)
+    assert program.logits is not None
+    return _TEMPLATE.format(
+        title=facts.title,
+        includes="\n".join(f'#include "{header}"' for header in _HEADERS),
+        limits=f"{config.max_num_tokens}, {config.max_batch_size}, {facts.max_seq_len}, {program.vocab_size}, "
+        f"{config.kv_block_size}, {len(groups)}",
+        weights_bytes=program.weights_bytes,
+        arena_bytes=program.arena_bytes,
+        logits_offset=program.logits.buffer.offset,
+        windows=", ".join(str(group.window) for group in groups) or "0",
+        num_layers=max(len(program.layers), 1),
+        num_groups=len(groups),
+        aliases="\n".join(f"using Attention{i} = {kind};" for i, kind in enumerate(emitter.attention_types)),
+        layers="\n".join(_layer(program, emitter, group_of_layer)),
+        scratch="\n".join(f"  bytes = std::max<int64_t>(bytes, {item});" for item in emitter.scratch),
+        requirements=_requirements(facts.isa),
+        calls="\n".join(emitter.lines),
+    )
+
+
+def _layer(program: Program, emitter: CallEmitter, group_of_layer: dict[int, int]) -> list[str]:
+    """The sizes of every cache layer: {group, bytes of K in a block, bytes of V in a block}."""
+    lines = []
+    for layer in program.layers:
+        kind = (
+            f"es::PagedAttention<es::{emitter.element}, {layer.heads}, {layer.kv_heads}, {layer.k_dim}, {layer.v_dim}, "
+            f"{emitter.block_size}>"
+        )
+        name = f"Attention{emitter.attention_types.index(kind)}"
+        lines.append(f"    {{{group_of_layer[layer.index]}, {name}::k_block_bytes, {name}::v_block_bytes}},")
+    return lines
+
+
+def _requirements(isa: Isa) -> str:
+    names = {"avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16"}
+    lines = [
+        f'  if (!__builtin_cpu_supports("{names.get(flag, flag)}")) throw es::Error("this CPU lacks {flag}");'
+        for flag in sorted(isa.cpu_flags)
+        if not flag.startswith("amx") and flag != "f16c"
+    ]
+    if isa is Isa.AMX:
+        lines.append("  es::request_amx();")
+    return "\n".join(lines)
+
+
+_TEMPLATE = """\
+// {title}
+// Emitted by enginesmith: the network's kernel calls in order, with shapes, offsets and constants known.
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+{includes}
+
+namespace {{
+
+// max_num_tokens, max_batch_size, max_seq_len, vocab_size, block_size, num_groups
+constexpr es::Limits kLimits{{{limits}}};
+constexpr uint64_t kWeightsBytes = {weights_bytes};
+constexpr int64_t kArenaBytes = {arena_bytes};
+constexpr int64_t kLogits = {logits_offset};
+constexpr int32_t kWindows[] = {{{windows}}};
+
+{aliases}
+
+struct CacheLayer {{
+  int32_t group;
+  int64_t k_block_bytes, v_block_bytes;
+}};
+constexpr CacheLayer kLayers[] = {{
+{layers}
+}};
+
+int64_t scratch_bytes(int threads) {{
+  int64_t bytes = 64;
+{scratch}
+  (void)threads;
+  return bytes;
+}}
+
+void check_cpu() {{
+  __builtin_cpu_init();
+{requirements}
+}}
+
+}}  // namespace
+
+struct EsEngine {{
+  explicit EsEngine(const EsOpenArgs& args)
+      : weights(args.weights), pool(args.threads), arena(kArenaBytes), scratch(scratch_bytes(args.threads)) {{
+    num_blocks.assign(args.num_blocks, args.num_blocks + args.num_groups);
+    int layer = 0;
+    for (const CacheLayer& sizes : kLayers) {{
+      const int64_t blocks = num_blocks[sizes.group];
+      cache.emplace_back(blocks * (sizes.k_block_bytes + sizes.v_block_bytes));
+      kv[layer++] = {{cache.back().data(), cache.back().data() + blocks * sizes.k_block_bytes}};
+    }}
+  }}
+
+  const uint8_t* weights;
+  es::ThreadPool pool;
+  es::Memory arena, scratch;
+  std::vector<int32_t> num_blocks;
+  std::vector<es::Memory> cache;
+  es::KvLayer kv[{num_layers}];
+  int32_t rows = 0;  // of logits in the arena
+  std::vector<uint8_t> sampling;
+}};
+
+namespace {{
+
+// The network, one kernel call a node. T tokens, R rows of logits.
+void step(EsEngine& e, const EsStep& s) {{
+  es::ThreadPool& pool = e.pool;
+  const uint8_t* const w = e.weights;
+  uint8_t* const arena = e.arena.data();
+  uint8_t* const scratch = e.scratch.data();
+  const int64_t T = s.num_tokens, R = s.num_rows;
+  es::AttentionStep steps[{num_groups}];
+  for (int g = 0; g < {num_groups}; ++g) {{
+    steps[g] = {{s.num_tokens, s.num_seqs, s.max_blocks, s.query_start, s.context_length,
+                s.block_table + static_cast<int64_t>(g) * s.num_seqs * s.max_blocks}};
+  }}
+
+{calls}
+}}
+
+}}  // namespace
+
+uint32_t es_abi_version(void) {{ return kEsAbiVersion; }}
+
+const char* es_last_error(void) {{ return es::last_error; }}
+
+int es_open(const EsOpenArgs* args, EsEngine** engine) {{
+  return es::guarded([&] {{
+    check_cpu();
+    if (args->weights_bytes != kWeightsBytes) {{
+      throw es::Error("weights.bin has %llu bytes; this engine was compiled for %llu",
+                      static_cast<unsigned long long>(args->weights_bytes),
+                      static_cast<unsigned long long>(kWeightsBytes));
+    }}
+    es::require(reinterpret_cast<uintptr_t>(args->weights) % 64 == 0, "weights: bytes past a 64-byte boundary",
+                reinterpret_cast<uintptr_t>(args->weights) % 64, 0);
+    es::require(args->num_groups == kLimits.num_groups, "num_groups", args->num_groups, kLimits.num_groups);
+    for (int g = 0; g < args->num_groups; ++g) es::require(args->num_blocks[g] >= 1, "num_blocks", args->num_blocks[g], 1);
+    es::require(args->threads >= 1, "threads", args->threads, 1);
+    *engine = new EsEngine(*args);
+  }});
+}}
+
+void es_close(EsEngine* engine) {{ delete engine; }}
+
+int es_step(EsEngine* engine, const EsStep* s) {{
+  return es::guarded([&] {{
+    engine->rows = 0;
+    es::check_step(kLimits, *s, kWindows, engine->num_blocks.data());
+    step(*engine, *s);
+    engine->rows = s->num_rows;
+  }});
+}}
+
+const float* es_logits(EsEngine* engine) {{ return reinterpret_cast<const float*>(engine->arena.data() + kLogits); }}
+
+int es_sample(EsEngine* engine, const EsSample* sample) {{
+  return es::guarded([&] {{
+    es::require(sample->num_rows == engine->rows, "rows to sample", sample->num_rows, engine->rows);
+    es::sample(engine->pool, es_logits(engine), kLimits.vocab_size, *sample);
+  }});
+}}
+"""

@@ -1,0 +1,226 @@
+"""C++ text of loops: element-wise chains, functions along an axis, gathers, small matrix products.
+
+Every loop goes token by token, and what is inside has a fixed length: whatever a compiler vectorises, an element's
+arithmetic does not depend on how many tokens a step has.
+"""
+
+from dataclasses import dataclass
+
+from .dims import Dim, Shape
+from .expressions import FORMS, Expr, Operand, Scalar
+from .program import AxisCall, GatherCall, LoopCall, MatMulCall
+from .views import DType, View
+
+
+def literal(scalar: Scalar) -> str:
+    """The number as C++ reads it back exactly."""
+    if scalar.dtype is DType.BOOL:
+        return "1" if scalar.value else "0"
+    if scalar.dtype is DType.I32:
+        return str(int(scalar.value)) if scalar.value != -(2**31) else "INT32_MIN"
+    return float_literal(float(scalar.value))
+
+
+def float_literal(value: float) -> str:
+    import numpy as np
+
+    if value != value:
+        return "NAN"
+    if value in (float("inf"), float("-inf")):
+        return "INFINITY" if value > 0 else "-INFINITY"
+    text = str(np.float32(value))
+    if not any(mark in text for mark in ".e"):
+        text += ".0"
+    return text + "f" if value >= 0 else f"({text}f)"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One loop: its length, and the stride of every operand along it."""
+
+    size: Dim
+    strides: tuple[int, ...]
+
+
+def axes_of(shape: Shape, operands: list[View]) -> list[Axis]:
+    """The loops over `shape`, symbolic one first, neighbours merged where every operand allows it."""
+    strides = [view.expand(shape).strides for view in operands]
+    axes = [Axis(dim, tuple(s[i] for s in strides)) for i, dim in enumerate(shape) if not dim.is_one]
+    symbolic = [axis for axis in axes if not axis.size.is_static]
+    merged: list[Axis] = []
+    for axis in (axis for axis in axes if axis.size.is_static):
+        if merged and all(o == i * axis.size.count for o, i in zip(merged[-1].strides, axis.strides, strict=True)):
+            merged[-1] = Axis(Dim(merged[-1].size.count * axis.size.count), axis.strides)
+        else:
+            merged.append(axis)
+    return symbolic + merged
+
+
+def index(terms: list[tuple[str, int]], offset: int = 0) -> str:
+    """`offset + i0 * s0 + ...` without what is zero."""
+    parts = [str(offset)] if offset else []
+    parts += [name if stride == 1 else f"{name} * {stride}" for name, stride in terms if stride]
+    return " + ".join(parts) or "0"
+
+
+@dataclass
+class Nest:
+    """Writes nested loops: the outermost axis in parallel over tokens, the others as plain loops."""
+
+    lines: list[str]
+    depth: int = 0
+
+    def add(self, text: str) -> None:
+        self.lines.append("  " * (self.depth + 1) + text)
+
+    def open(self, axes: list[Axis], work: int) -> list[str]:
+        """Open loops over all axes; the names of their counters. `work`: elements touched in one outermost turn."""
+        names: list[str] = []
+        for number, axis in enumerate(axes):
+            name = f"i{number}" if axis.size.is_static else "t"
+            if not names and not axis.size.is_static:
+                self.add(f"es::for_each_row(pool, {axis.size.cpp}, {work}, [&](int64_t t) {{")
+            else:
+                self.add(f"for (int64_t {name} = 0; {name} < {axis.size.cpp}; ++{name}) {{")
+            names.append(name)
+            self.depth += 1
+        return names
+
+    def close(self, axes: list[Axis]) -> None:
+        for number in reversed(range(len(axes))):
+            self.depth -= 1
+            parallel = number == 0 and not axes[0].size.is_static
+            self.add("});" if parallel else "}")
+
+
+class Pointers:
+    """How a view's buffer is called in the emitted code; `emit.py` knows."""
+
+    def pointer(self, view: View) -> str:
+        raise NotImplementedError
+
+
+def _common_shape(views: list[View]) -> Shape:
+    return max((view.shape for view in views), key=len)
+
+
+def loop(call: LoopCall, at: Pointers, lines: list[str]) -> None:
+    """Element-wise chains: every intermediate result stays in a register."""
+    targets = [view for view, _ in call.outputs]
+    shape = _common_shape(targets)
+    order: dict[int, Expr] = {}
+    for _, root in call.outputs:
+        for expr in root.walk():
+            order.setdefault(id(expr), expr)
+    leaves = list(dict.fromkeys(arg for expr in order.values() for arg in expr.args if isinstance(arg, View)))
+    views = targets + leaves
+    axes = axes_of(shape, views)
+    nest = Nest(lines)
+    names = nest.open(axes, _work(axes))
+    where = {}
+    for number, view in enumerate(views):
+        terms = [(name, axis.strides[number]) for name, axis in zip(names, axes, strict=True)]
+        where[view] = f"{at.pointer(view)}[{index(terms, view.offset)}]"
+    values: dict[int, str] = {}
+
+    def write(operand: Operand) -> str:
+        if isinstance(operand, Scalar):
+            return literal(operand)
+        if isinstance(operand, Expr):
+            return values[id(operand)]
+        return where[operand]
+
+    for leaf in leaves:
+        name = f"a{len(values)}"
+        values[id(leaf)] = name
+        nest.add(f"const {leaf.dtype.cpp} {name} = {where[leaf]};")
+        where[leaf] = name
+    for expr in order.values():
+        name = f"v{len(values)}"
+        nest.add(f"const {expr.dtype.cpp} {name} = {formula(expr, [write(arg) for arg in expr.args])};")
+        values[id(expr)] = name
+    for number, (view, root) in enumerate(call.outputs):
+        terms = [(name, axis.strides[number]) for name, axis in zip(names, axes, strict=True)]
+        nest.add(f"{at.pointer(view)}[{index(terms, view.offset)}] = {values[id(root)]};")
+    nest.close(axes)
+
+
+def formula(expr: Expr, args: list[str]) -> str:
+    text = FORMS[expr.op].scalar.format(*args)
+    source = expr.args[-1].dtype
+    if expr.op == "cast":
+        return f"{args[0]} != 0" if expr.dtype is DType.BOOL else f"static_cast<{expr.dtype.cpp}>({args[0]})"
+    if source is DType.I32 and expr.dtype is DType.F32 and expr.op not in ("load", "where"):
+        return FORMS[expr.op].scalar.format(*(f"static_cast<float>({arg})" for arg in args))
+    return text
+
+
+def _work(axes: list[Axis]) -> int:
+    work = 1
+    for axis in axes:
+        work *= axis.size.count
+    return work
+
+
+def along_axis(call: AxisCall, at: Pointers, lines: list[str]) -> None:
+    """A function along the last axis, by a template of engine.h."""
+    size = call.x.shape[-1].count
+    outer = call.x.shape[:-1]
+    views = [call.x, call.y] + ([call.y2] if call.y2 is not None else [])
+    heads = [
+        View(view.buffer, outer, view.strides[: len(outer)], view.offset) for view in views
+    ]  # without the axis itself
+    axes = axes_of(outer, heads)
+    nest = Nest(lines)
+    names = nest.open(axes, _work(axes) * size)
+    arguments = []
+    for number, view in enumerate(views):
+        terms = [(name, axis.strides[number]) for name, axis in zip(names, axes, strict=True)]
+        stride = view.strides[-1] if len(view.shape) > len(outer) else 0
+        arguments += [f"{at.pointer(view)} + {index(terms, view.offset)}", str(stride)]
+    if call.kind == "top_k":
+        arguments.append(str(call.y.shape[-1].count))
+    nest.add(f"es::axis_{call.kind}({size}, {', '.join(arguments)});")
+    nest.close(axes)
+
+
+def gather(call: GatherCall, at: Pointers, lines: list[str]) -> None:
+    """y[i.., j.., k..] = data[i.., indices[j..], k..]."""
+    axis, rank = call.axis, len(call.indices.shape)
+    shape = call.y.shape
+    before, after = call.data.strides[:axis], call.data.strides[axis + 1 :]
+    data = View(call.data.buffer, shape, (*before, *(0,) * rank, *after), call.data.offset)
+    zeros = (0,) * axis, (0,) * (len(shape) - axis - rank)
+    picks = View(call.indices.buffer, shape, (*zeros[0], *call.indices.strides, *zeros[1]), call.indices.offset)
+    axes = axes_of(shape, [call.y, data, picks])
+    nest = Nest(lines)
+    names = nest.open(axes, _work(axes))
+
+    def spot(number: int, view: View, extra: str = "") -> str:
+        terms = [(name, item.strides[number]) for name, item in zip(names, axes, strict=True)]
+        return f"{at.pointer(view)}[{index(terms, view.offset)}{extra}]"
+
+    size, stride = call.data.shape[axis], call.data.strides[axis]
+    nest.add(f"const int64_t pick = es::wrapped({spot(2, picks)}, {size.cpp});")
+    nest.add(f"{spot(0, call.y)} = {spot(1, data, f' + pick * {stride}')};")
+    nest.close(axes)
+
+
+def matmul(call: MatMulCall, at: Pointers, lines: list[str]) -> None:
+    """Plain dot products, k ascending, for the small products that no plugin covers."""
+    size = call.a.shape[-1].count
+    shape = call.y.shape
+    a = View(call.a.buffer, shape, (*call.a.strides[:-1], 0), call.a.offset)
+    b = View(call.b.buffer, shape, (*call.b.strides[:-2], 0, call.b.strides[-1]), call.b.offset)
+    axes = axes_of(shape, [call.y, a, b])
+    nest = Nest(lines)
+    names = nest.open(axes, _work(axes) * size)
+    terms = [[(name, axis.strides[n]) for name, axis in zip(names, axes, strict=True)] for n in range(3)]
+    left = index([*terms[1], ("k", call.a.strides[-1])], a.offset)
+    right = index([*terms[2], ("k", call.b.strides[-2])], b.offset)
+    nest.add("float sum = 0.0f;")
+    nest.add(f"for (int64_t k = 0; k < {size}; ++k) {{")
+    nest.add(f"  sum = std::fma({at.pointer(a)}[{left}], {at.pointer(b)}[{right}], sum);")
+    nest.add("}")
+    nest.add(f"{at.pointer(call.y)}[{index(terms[0], call.y.offset)}] = sum;")
+    nest.close(axes)

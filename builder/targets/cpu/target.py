@@ -1,0 +1,56 @@
+"""The cpu target as the builder sees it: a network and options in; a program with addresses, and its source, out."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ....errors import BuildError
+from ....plugins.cpu.isa import Isa, native_isa
+from ...config import BuildConfig
+from .emit import EngineFacts, emit
+from .lower import lower
+from .memory_plan import plan_memory
+from .program import Program
+from .weights import plan_weights
+
+if TYPE_CHECKING:
+    from ...network import Network
+
+
+@dataclass(frozen=True)
+class CpuPlan:
+    """Everything about an engine but the values of its weights."""
+
+    program: Program
+    source: str
+    isa: Isa
+    config: BuildConfig
+    max_seq_len: int
+
+
+def choose_isa(config: BuildConfig) -> Isa:
+    """The instruction set to compile for. Raises BuildError where the check could not run it on this machine."""
+    native = native_isa()
+    if config.isa == "native":
+        if native is None:
+            raise BuildError(
+                "this machine lacks AVX2, the least that cpu engines need; name an instruction set with --isa, "
+                "add --no-check, and run the engine elsewhere"
+            )
+        return native
+    wanted = Isa(config.isa)
+    order = list(Isa)
+    if config.check and (native is None or order.index(wanted) > order.index(native)):
+        raise BuildError(
+            f"--isa {wanted} was asked for, but this machine has {native or 'not even AVX2'}, so the engine cannot be "
+            "checked here; add --no-check to build it for another machine"
+        )
+    return wanted
+
+
+def plan(network: "Network", config: BuildConfig, isa: Isa, max_seq_len: int) -> CpuPlan:
+    """Lower `network`, give every buffer and weight its place, and write the source."""
+    program = lower(network, config)
+    plan_memory(program, config.max_num_tokens, config.max_batch_size)
+    plan_weights(program, isa)
+    source = emit(program, config, EngineFacts(f"{network.architecture} for {isa}", isa, max_seq_len))
+    return CpuPlan(program, source, isa, config, max_seq_len)

@@ -1,0 +1,125 @@
+"""weights.bin: where every weight lies in it, and writing it a few panels at a time."""
+
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from ....errors import BuildError
+from ....plugins.cpu.isa import Isa
+from ....progress import NoProgress, Progress
+from ...passes import derived
+from .emit_calls import layout_of
+from .memory_plan import align
+from .program import LinearWeight, PlainWeight, Program
+from .views import DType
+
+Read = Callable[[str], np.ndarray]
+_STEP_BYTES = 16 << 20
+
+
+def plan_weights(program: Program, isa: Isa) -> None:
+    """Set the offsets of all weights, 64-byte aligned, in the order they are used, and `weights_bytes`."""
+    offset = 0
+    for weight in program.plain_weights:
+        weight.buffer.offset = offset
+        offset += align(plain_bytes(weight))
+    for weight in program.linear_weights:
+        weight.offset, weight.nbytes = offset, layout_of(weight, isa).nbytes
+        offset += align(weight.nbytes)
+    program.weights_bytes = max(offset, 64)
+
+
+def plain_bytes(weight: PlainWeight) -> int:
+    return weight.buffer.row_size * (2 if weight.bf16 else weight.buffer.dtype.nbytes)
+
+
+def write_weights(path: Path, program: Program, isa: Isa, read: Read, progress: Progress | None = None) -> None:
+    """Write weights.bin. `read(parameter)` gives a weight, best as a view of a mapped file.
+
+    Only a few tens of megabytes are held at a time: sources are read by rows, and pages already written are handed to
+    the page cache. Raises BuildError for a weight with NaN or infinite elements.
+    """
+    progress = progress or NoProgress()
+    with path.open("w+b") as file:
+        _reserve(file.fileno(), program.weights_bytes, path)
+        mapped = mmap.mmap(file.fileno(), program.weights_bytes)  # unmapped once the last array over it is gone
+        with progress.task("pack weights", program.weights_bytes) as task:
+            for weight in program.plain_weights:
+                _write_plain(weight, _region(mapped, weight.buffer.offset, plain_bytes(weight)), read)
+                task.advance(align(plain_bytes(weight)))
+            for weight in program.linear_weights:
+                _write_linear(weight, isa, _region(mapped, weight.offset, weight.nbytes), read)
+                _release(mapped, weight.offset, weight.nbytes)
+                task.advance(align(weight.nbytes))
+
+
+def _reserve(descriptor: int, nbytes: int, path: Path) -> None:
+    """Claim the disk space now: a mapped write to a full disk would kill the process."""
+    try:
+        os.posix_fallocate(descriptor, 0, nbytes)
+    except OSError as error:
+        raise BuildError(f"{path} needs {nbytes / 1e6:.0f} MB of disk space: {error.strerror}; free some space") from error
+
+
+def _region(mapped: mmap.mmap, offset: int, nbytes: int) -> np.ndarray:
+    return np.frombuffer(mapped, np.uint8, nbytes, offset)
+
+
+def _release(mapped: mmap.mmap, offset: int, nbytes: int) -> None:
+    """Let go of whole pages that are done; they stay in the page cache and go to disk from there."""
+    first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+    last = (offset + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+    if last > first:
+        mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+def _write_linear(weight: LinearWeight, isa: Isa, out: np.ndarray, read: Read) -> None:
+    sources = [_rows_of(source, read, transposed=weight.transposed) for source in weight.sources]
+    layout_of(weight, isa).pack(sources[0], out, *sources[1:])
+
+
+def _rows_of(source: ir.Value, read: Read, *, transposed: bool) -> Callable[[int, int], np.ndarray]:
+    def rows(first: int, last: int) -> np.ndarray:
+        return _finite(derived.rows(source, first, last, read, transposed=transposed), source)
+
+    return rows
+
+
+def _write_plain(weight: PlainWeight, out: np.ndarray, read: Read) -> None:
+    source, dtype = weight.source, weight.buffer.dtype
+    shape = derived.static_dims(source)
+    if dtype is not DType.F32 or not shape:
+        out[:] = np.frombuffer(_plain_array(weight, derived.evaluate(source, read)).tobytes(), np.uint8)
+        return
+    row_bytes = len(out) // shape[0] if shape[0] else 0
+    step = max(1, _STEP_BYTES // max(row_bytes, 1))
+    for first in range(0, shape[0], step):
+        last = min(first + step, shape[0])
+        values = _finite(derived.rows(source, first, last, read), source) if derived.depends_on_parameter(source) else (
+            derived.rows(source, first, last, read)
+        )
+        out[first * row_bytes : last * row_bytes] = _plain_array(weight, values).reshape(-1).view(np.uint8)
+
+
+def _plain_array(weight: PlainWeight, values: np.ndarray) -> np.ndarray:
+    if weight.buffer.dtype is DType.I32:
+        limits = np.iinfo(np.int32)
+        return np.clip(values, limits.min, limits.max).astype(np.int32)
+    if weight.buffer.dtype is DType.BOOL:
+        return (values != 0).astype(np.uint8)
+    if weight.add:
+        values = values + np.float32(weight.add)
+    return values.astype(ml_dtypes.bfloat16 if weight.bf16 else np.float32)
+
+
+def _finite(values: np.ndarray, source: ir.Value) -> np.ndarray:
+    if not np.isfinite(values).all():
+        names = ", ".join(derived.parameters_of(source))
+        bad = int(values.size - np.isfinite(values).sum())
+        raise BuildError(f"the weight {names} holds {bad} NaN or infinite values; the checkpoint is damaged")
+    return values
