@@ -1,0 +1,151 @@
+"""The GGUF container: its metadata and tensor table, every length and offset checked against the file.
+
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3, little-endian.
+"""
+
+import math
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import CheckpointError
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING, _ARRAY = 8, 9
+_MAX_DIMENSIONS = 4
+
+
+@dataclass(frozen=True)
+class GgufTensor:
+    """One tensor: `shape` as NumPy orders it (rows first); `data`, uint8 [..., bytes of a row], is a mapped view."""
+
+    name: str
+    shape: tuple[int, ...]
+    type_id: int
+    data: np.ndarray
+
+    def dequantize(self, rows: slice = slice(None)) -> np.ndarray:
+        """Some of its rows as float32 (or as its own integer type). Raises NotImplementedError for unknown types."""
+        from gguf import GGMLQuantizationType, dequantize
+
+        return dequantize(self.data[rows], GGMLQuantizationType(self.type_id))
+
+
+@dataclass(frozen=True)
+class GgufFile:
+    """`metadata` leaves out arrays, which hold the vocabulary: of these it has only the length."""
+
+    path: Path
+    metadata: dict[str, Any]
+    tensors: list[GgufTensor]
+
+    @property
+    def architecture(self) -> str:
+        """llama.cpp's name for the model's architecture."""
+        return str(self.metadata.get("general.architecture", ""))
+
+
+def read_gguf(path: Path) -> GgufFile:
+    """Read the tables of a GGUF file. Raises CheckpointError where it is no GGUF file, is damaged, or cut short."""
+    try:
+        blob = np.memmap(path, dtype=np.uint8, mode="r")
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}.") from error
+    if bytes(blob[:4]) != b"GGUF":
+        raise CheckpointError(f"{path}: not a GGUF file: it begins with {bytes(blob[:4])!r}, not b'GGUF'.")
+    try:
+        return _Cursor(path, np.asarray(blob)).read_file()
+    except (struct.error, UnicodeDecodeError, _Damage) as error:
+        raise CheckpointError(f"{path}: damaged or cut short: {error}. Download it again.") from error
+
+
+class _Damage(Exception):
+    pass
+
+
+class _Cursor:
+    """A place in the file. `struct` refuses to read past the end; lengths are checked before they are followed."""
+
+    def __init__(self, path: Path, blob: np.ndarray) -> None:
+        self._path, self._blob, self._view, self._at = path, blob, blob.data, 4
+
+    def read_file(self) -> GgufFile:
+        version, tensors, entries = self._unpack("IQQ")
+        if version not in (2, 3):
+            raise CheckpointError(f"{self._path}: GGUF version {version}; versions 2 and 3 are read.")
+        metadata = dict(self._entry() for _ in range(entries))
+        table = [self._tensor_entry() for _ in range(tensors)]
+        alignment = metadata.get("general.alignment", 32)
+        if type(alignment) is not int or alignment <= 0:
+            raise _Damage(f"alignment {alignment!r}")
+        start = self._at + -self._at % alignment
+        return GgufFile(self._path, metadata, [self._tensor(start, *entry) for entry in table])
+
+    def _unpack(self, form: str) -> tuple[Any, ...]:
+        values = struct.unpack_from("<" + form, self._view, self._at)
+        self._at += struct.calcsize("<" + form)
+        return values
+
+    def _skip(self, length: int) -> int:
+        """Move on by `length` bytes; returns where they began."""
+        begin = self._at
+        if length > len(self._view) - begin:
+            raise _Damage(f"{length} bytes are said to follow byte {begin}, of {len(self._view)}")
+        self._at += length
+        return begin
+
+    def _string(self) -> str:
+        (length,) = self._unpack("Q")
+        begin = self._skip(length)
+        return bytes(self._view[begin : self._at]).decode()
+
+    def _entry(self) -> tuple[str, Any]:
+        key = self._string()
+        (kind,) = self._unpack("I")
+        return key, self._value(kind)
+
+    def _value(self, kind: int) -> Any:
+        if kind in _SCALARS:
+            return self._unpack(_SCALARS[kind])[0]
+        if kind == _STRING:
+            return self._string()
+        if kind != _ARRAY:
+            raise _Damage(f"metadata of unknown type {kind}")
+        element, count = self._unpack("IQ")
+        if element in _SCALARS:
+            self._skip(count * struct.calcsize("<" + _SCALARS[element]))
+        elif element == _STRING:
+            for _ in range(count):
+                self._skip(self._unpack("Q")[0])
+        else:
+            raise _Damage(f"an array of unknown type {element}")
+        return count
+
+    def _tensor_entry(self) -> tuple[str, tuple[int, ...], int, int]:
+        name = self._string()
+        (dimensions,) = self._unpack("I")
+        if dimensions > _MAX_DIMENSIONS:
+            raise _Damage(f"tensor {name!r} has {dimensions} dimensions, of at most {_MAX_DIMENSIONS}")
+        shape = self._unpack(f"{dimensions}Q")[::-1]
+        type_id, offset = self._unpack("IQ")
+        return name, shape, type_id, offset
+
+    def _tensor(self, start: int, name: str, shape: tuple[int, ...], type_id: int, offset: int) -> GgufTensor:
+        from gguf import GGML_QUANT_SIZES
+
+        sizes = {int(kind): size for kind, size in GGML_QUANT_SIZES.items()}
+        if type_id not in sizes:
+            raise CheckpointError(f"{self._path}: tensor {name!r} has element type {type_id}, which is not known.")
+        block, block_bytes = sizes[type_id]
+        columns = shape[-1] if shape else 1
+        if columns % block:
+            raise _Damage(f"tensor {name!r} has rows of {columns}, not a multiple of its block of {block}")
+        row_bytes = columns // block * block_bytes
+        begin, nbytes = start + offset, math.prod(shape[:-1]) * row_bytes
+        if begin + nbytes > len(self._blob):
+            raise _Damage(f"tensor {name!r} ends at byte {begin + nbytes}, past the file's end at {len(self._blob)}")
+        data = self._blob[begin : begin + nbytes].reshape(*shape[:-1], row_bytes)
+        return GgufTensor(name, shape, type_id, data)
