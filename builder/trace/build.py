@@ -9,6 +9,7 @@ from torch import nn
 from ...progress import Progress
 from ..network import Network, Parameter
 from . import names
+from .activations import fuse_activations
 from .convert import Converter
 from .export import INPUT_NAMES, PARAMETER_PREFIX, export
 from .norms import fuse_norms
@@ -19,6 +20,7 @@ def build_network(config: dict[str, Any], max_seq_len: int, progress: Progress) 
     with progress.task("Tracing the model", total=4) as task:
         model = make_skeleton(config, max_seq_len)
         fuse_norms(model)
+        fuse_activations(model)
         tied = names.tied_parameters(model)
         mode = fake_parameters(model)
         task.advance()
@@ -86,7 +88,3 @@ def _remove_dead(graph: ir.Graph) -> None:
             graph.remove(node, safe=True)
     for name in [name for name, value in graph.initializers.items() if not value.uses()]:
         del graph.initializers[name]
-
-
-def count_norms(model: nn.Module) -> int:
-    return sum("norm" in type(module).__name__.lower() for module in model.modules())

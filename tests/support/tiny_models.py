@@ -89,7 +89,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 def write_checkpoint(family: str, folder: Path) -> Path:
     """config.json and model.safetensors (float32) of a family in `folder`: always the same bytes."""
     import torch
-    from safetensors.torch import save_model
+    from safetensors.torch import save_file
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
     config = FAMILIES[family]
@@ -101,6 +101,8 @@ def write_checkpoint(family: str, folder: Path) -> Path:
             for parameter in model.parameters():  # biases and norms too, lest one that is lost goes unseen
                 parameter.add_(torch.randn_like(parameter) * (0.2 if parameter.ndim == 1 else 0.05))
     folder.mkdir(parents=True, exist_ok=True)
-    save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    tied = model.all_tied_weights_keys
+    state = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name not in tied}
+    save_file(state, str(folder / "model.safetensors"), metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps({**config, "torch_dtype": "float32"}, indent=2))
     return folder
