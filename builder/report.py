@@ -11,6 +11,7 @@ from pathlib import Path
 from .targets.cpu.emit_calls import layout_of
 from .targets.cpu.program import GatedMlpCall, LinearCall
 from .targets.cpu.target import CpuPlan
+from .targets.cpu.work import Work, work_of
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class BuildReport:
     weights_bytes: int = 0
     arena_bytes: int = 0
     kv_bytes_per_token: int = 0
+    work: Work | None = None
     check: CheckResult | None = None
 
     @contextmanager
@@ -74,6 +76,7 @@ class BuildReport:
         program = plan.program
         self.calls = dict(Counter(type(call).__name__.removesuffix("Call") for call in program.calls))
         self.tactics = tactics_of(plan)
+        self.work = work_of(program)
         self.weights_bytes, self.arena_bytes = program.weights_bytes, program.arena_bytes
         size = 2 if plan.config.dtype == "bf16" else 4
         self.kv_bytes_per_token = sum(layer.block_elements(1) * size for layer in program.layers)

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from ..builder.config import BuildConfig
 from .options import given, pydantic_fields, with_options
 from .progress import terminal_progress
+from .show import show_build
 
 
 @click.command("build")
@@ -21,10 +22,10 @@ def command(checkpoint: str, output: Path, **options: object) -> None:
     """
     config = _config(options)
     from ..builder.build import build
+    from ..checkpoint.sources import resolve
 
-    report = build(checkpoint, output, config, progress=terminal_progress())
-    from .show import show_build
-
+    progress = terminal_progress()
+    report = build(resolve(checkpoint, progress), output, config, progress=progress)
     show_build(report, output)
 
 

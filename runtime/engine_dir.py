@@ -57,15 +57,17 @@ def write_engine(folder: Path, manifest: Manifest) -> Manifest:
     return sealed
 
 
-def open_engine(path: str | Path, *, verify: bool = True) -> EngineDir:
+def open_engine(path: str | Path, *, verify: bool = True, any_machine: bool = False) -> EngineDir:
     """Open an engine folder, once it is known to be one, to fit this enginesmith and this machine, and to be whole.
 
     `verify` compares every file with its digest; weights found right before and unchanged since are not read again
-    (see `integrity`). Without it only sizes are compared. Raises EngineError.
+    (see `integrity`). Without it only sizes are compared. `any_machine` opens, to look inside, engines that this machine
+    cannot run. Raises EngineError.
     """
     path = Path(path)
     engine = EngineDir(path, _read_manifest(path))
-    _check_machine(engine)
+    if not any_machine:
+        _check_machine(engine)
     _check_sizes(engine)
     if verify:
         _check_digests(engine)

@@ -1,0 +1,154 @@
+"""`enginesmith bench`: the workloads, as a table and as JSON."""
+
+import json
+import os
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..errors import RequestError, ToolchainError
+from ..plugins.cpu.isa import Isa
+from ..recipes.shares import Share, Yardstick
+from ..recipes.workloads import Measurement, Workload, measure, median_run, require_room
+from ..runtime.llm import LLM
+from ..runtime.threads import physical_cores
+from .progress import terminal_progress
+from .stream import remark
+
+
+@dataclass(frozen=True)
+class Line:
+    """The median run of a workload, and its shares of this machine's ceilings where those are known."""
+
+    run: Measurement
+    rates: tuple[float, ...]
+    read: Share | None
+    compute: Share | None
+
+
+@click.command("bench")
+@click.argument("engine", type=click.Path(path_type=Path))
+@click.option(
+    "-w",
+    "--workload",
+    "names",
+    multiple=True,
+    type=click.Choice([w.value for w in Workload]),
+    help="Default: all that fit.",
+)
+@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Timed runs of each workload.")
+@click.option("--threads", type=click.IntRange(min=1), help="Worker threads; default: the physical cores available.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
+def command(engine: Path, names: tuple[str, ...], runs: int, threads: int | None, as_json: bool) -> None:
+    """Measure ENGINE: greedy, end of sequence ignored, fresh random token ids in every run.
+
+    W1: prompt 128, 128 new tokens, one stream. W2: prompt 1024, 1 new token. W3: 32 requests, 16 at once.
+    """
+    threads = threads or physical_cores()
+    progress = terminal_progress()
+    with LLM(engine, threads=threads) as llm:
+        workloads = _chosen(llm, names)
+        yardstick = _yardstick(engine, llm, threads)
+        lines = []
+        for workload in workloads:
+            runs_measured = measure(llm, workload, runs, progress)
+            run = median_run(runs_measured)
+            lines.append(
+                Line(
+                    run,
+                    tuple(m.tokens_per_second for m in runs_measured),
+                    yardstick.read(run) if yardstick else None,
+                    yardstick.compute(run) if yardstick else None,
+                )
+            )
+    if as_json:
+        facts = {"engine": str(engine), "threads": threads, "load_average": os.getloadavg()[0]}
+        click.echo(json.dumps(facts | {"workloads": {line.run.workload: _as_json(line) for line in lines}}, indent=2))
+    else:
+        _show(lines, threads)
+
+
+def _chosen(llm: LLM, names: tuple[str, ...]) -> list[Workload]:
+    """The workloads asked for, or all that the engine is large enough for."""
+    if names:
+        return [Workload(name) for name in names]
+    fitting = []
+    for workload in Workload:
+        try:
+            require_room(llm, workload)
+            fitting.append(workload)
+        except RequestError as error:
+            remark(str(error))
+    if not fitting:
+        raise RequestError("this engine is too small for every workload: see above")
+    return fitting
+
+
+def _yardstick(engine: Path, llm: LLM, threads: int) -> Yardstick | None:
+    from ..builder.targets.cpu.ceilings import measure_ceilings
+
+    try:
+        return Yardstick(engine, llm.manifest, measure_ceilings(Isa(llm.manifest.target.isa)), threads)
+    except ToolchainError:
+        remark("no shares of this machine's ceilings: measuring those needs a C++ compiler")
+        return None
+
+
+def _as_json(line: Line) -> dict[str, Any]:
+    run = line.run
+    data: dict[str, Any] = {
+        "tokens_per_s": run.tokens_per_second,
+        "runs_tokens_per_s": line.rates,
+        "wall_s": run.wall,
+        "prompt_tokens": run.prompt_tokens,
+        "output_tokens": run.output_tokens,
+        "ttft_s": _median_and_p99(run.ttfts),
+        "time_between_tokens_s": _median_and_p99(run.intervals),
+    }
+    for name, share in (("read", line.read), ("compute", line.compute)):
+        if share is not None:
+            data[name] = {
+                "of": share.kind,
+                "achieved_per_s": share.achieved,
+                "ceiling_per_s": share.ceiling,
+                "share": share.share,
+            }
+    return data
+
+
+def _median_and_p99(values: tuple[float, ...]) -> dict[str, float] | None:
+    if not values:
+        return None
+    ordered = sorted(values)
+    return {"median": statistics.median(ordered), "p99": ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]}
+
+
+def _show(lines: list[Line], threads: int) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{threads} threads, median of {len(lines[0].rates)} runs", title_justify="left")
+    for name in ("workload", "tokens/s", "TTFT ms", "between tokens ms (p99)", "of this machine's best"):
+        table.add_column(name, justify="left" if name == "workload" else "right", overflow="fold")
+    for line in lines:
+        ttft, between = _median_and_p99(line.run.ttfts), _median_and_p99(line.run.intervals)
+        table.add_row(
+            line.run.workload.summary,
+            f"{line.run.tokens_per_second:.1f}",
+            f"{ttft['median'] * 1e3:.1f}" if ttft else "",
+            f"{between['median'] * 1e3:.2f} ({between['p99'] * 1e3:.2f})" if between else "",
+            _share(line),
+        )
+    Console().print(table)
+
+
+def _share(line: Line) -> str:
+    parts = []
+    if line.read:
+        parts.append(f"{line.read.share:.0%}: {line.read.achieved / 1e9:.1f} GB/s, {line.read.kind}")
+    if line.compute:
+        parts.append(f"{line.compute.share:.0%}: {line.compute.achieved / 1e9:.0f} GOP/s, {line.compute.kind}")
+    return "\n".join(parts)

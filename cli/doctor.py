@@ -1,0 +1,145 @@
+"""`enginesmith doctor`: what this machine has, what it can do at best, and what is missing."""
+
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import click
+
+from ..cache import cache_dir
+from ..errors import ToolchainError
+from ..plugins.cpu.isa import Isa, machine_flags, native_isa
+from ..runtime.memory import available_memory
+from ..runtime.threads import cpu_quota, physical_cores
+from .progress import terminal_progress
+from .show import size
+
+_RUNTIME = ("numpy", "tokenizers", "jinja2", "pydantic")
+_BUILD = ("torch", "transformers", "onnx", "onnx-ir", "onnxscript", "safetensors", "gguf", "huggingface_hub")
+_LEAST_MEMORY = 2 << 30
+_PROBE_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line: a fact, whether it is well, and otherwise what to do."""
+
+    name: str
+    value: str
+    ok: bool = True
+    advice: str = ""
+
+
+@click.command("doctor")
+@click.option("--measure/--no-measure", default=True, help="Measure memory bandwidth and arithmetic peaks (seconds).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(measure: bool, as_json: bool) -> None:
+    """Check this machine: compiler, instruction sets, cores, memory, libraries, bandwidth and peaks."""
+    findings = [*_machine(), *_software()]
+    if measure:
+        findings += _measured()
+    if as_json:
+        click.echo(json.dumps({"ok": all(f.ok for f in findings), "findings": [asdict(f) for f in findings]}, indent=2))
+        return
+    _show(findings)
+
+
+def _machine() -> Iterator[Finding]:
+    yield Finding(
+        "system", f"{platform.system()} {platform.machine()}, {_cpu_model()}, Python {platform.python_version()}"
+    )
+    best = native_isa()
+    names = ", ".join(isa for isa in Isa if isa.cpu_flags <= machine_flags())
+    yield Finding(
+        "instruction sets", names or "no AVX2", best is not None, "" if best else "engines need an x86-64 CPU with AVX2"
+    )
+    quota = cpu_quota()
+    allowed = len(os.sched_getaffinity(0))
+    limits = f"{allowed} CPUs allowed, " + ("no CPU quota" if quota is None else f"a quota of {quota:g} CPUs")
+    yield Finding("cores", f"{physical_cores()} physical available ({limits}); threads default to {physical_cores()}")
+    memory = available_memory()
+    short = (
+        "" if memory >= _LEAST_MEMORY else "building a 1B model takes about 2 GB; free some memory or raise the limit"
+    )
+    yield Finding("memory", f"{size(memory)} available", not short, short)
+    free = shutil.disk_usage(cache_dir("")).free
+    small = "" if free >= _LEAST_MEMORY else "free some space, or point ENGINESMITH_CACHE elsewhere"
+    yield Finding("cache", f"{cache_dir('')}, {size(free)} free", not small, small)
+
+
+def _software() -> Iterator[Finding]:
+    compiler_ok = True
+    try:
+        from ..builder.targets.cpu.toolchain import find_compiler
+
+        compiler = find_compiler()
+        yield Finding("C++ compiler", f"{compiler.name}: {compiler.version.splitlines()[0]}")
+    except ToolchainError as error:
+        compiler_ok = False
+        yield Finding("C++ compiler", "none", False, str(error))
+    yield Finding("runtime libraries", _versions(_RUNTIME))
+    missing = [name for name in _BUILD if _version(name) is None]
+    advice = f"to build engines: pip install 'enginesmith[build]' (missing: {', '.join(missing)})" if missing else ""
+    yield Finding("build libraries", _versions(_BUILD) or "none", not missing, advice)
+    can_build = compiler_ok and not missing
+    yield Finding(
+        "target cpu", f"runs engines, {'builds' if can_build else 'cannot build'} them", native_isa() is not None
+    )
+
+
+def _measured() -> Iterator[Finding]:
+    isa, threads = native_isa(), physical_cores()
+    if isa is None:
+        return
+    from ..builder.targets.cpu.ceilings import Instruction, measure_ceilings
+
+    try:
+        with terminal_progress().task("Measuring bandwidth and peaks", len(Instruction) + 1) as task:
+            ceilings = measure_ceilings(isa)
+            bandwidth = ceilings.read_bandwidth(min(_PROBE_BYTES, available_memory() // 4), threads)
+            task.advance()
+            peaks = {}
+            for instruction in Instruction:
+                peaks[instruction] = ceilings.peak(instruction, threads)
+                task.advance()
+    except ToolchainError:
+        yield Finding("memory read", "not measured: that needs a C++ compiler")
+        return
+    yield Finding("memory read", f"{bandwidth / 1e9:.1f} GB/s with {threads} threads")
+    for instruction, peak in peaks.items():
+        if peak:
+            yield Finding(instruction.title, f"{peak / 1e9:.0f} GOP/s with {threads} threads")
+
+
+def _show(findings: list[Finding]) -> None:
+    width = max(len(f.name) for f in findings)
+    for finding in findings:
+        mark = click.style("ok  ", fg="green") if finding.ok else click.style("warn", fg="yellow")
+        click.echo(f"{mark}  {finding.name:<{width}}  {finding.value}")
+        if finding.advice:
+            click.echo(f"{'':<{width + 8}}{finding.advice}")
+
+
+def _cpu_model() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return "unknown CPU"
+    names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
+    return names[0] if names else "unknown CPU"
+
+
+def _versions(names: tuple[str, ...]) -> str:
+    return ", ".join(f"{name} {found}" for name in names if (found := _version(name)))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

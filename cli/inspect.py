@@ -1,0 +1,98 @@
+"""`enginesmith inspect`: what an engine is, needs, and was made of."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..runtime.engine_dir import EngineDir, open_engine
+from ..runtime.kv_cache.sizing import blocks_for
+from .show import check_facts, section, size
+
+
+@click.command("inspect")
+@click.argument("engine", type=click.Path(path_type=Path))
+@click.option("--tactics", is_flag=True, help="List the kernel of every node instead of counting kernels.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(engine: Path, tactics: bool, as_json: bool) -> None:
+    """Show what is in ENGINE, what was fused, its memory, limits and tactics."""
+    folder = open_engine(engine, verify=False, any_machine=True)
+    report = json.loads((engine / "report.json").read_text(encoding="utf-8"))
+    memory = _memory(folder, report)
+    if as_json:
+        click.echo(json.dumps({"manifest": folder.manifest.to_json(), "memory": memory, "report": report}, indent=2))
+        return
+    _show_manifest(folder, memory)
+    _show_report(report, tactics)
+
+
+def _memory(folder: EngineDir, report: dict[str, Any]) -> dict[str, int]:
+    """Bytes: of the weights, of the activations, of KV cache a token and for one and all sequences of max_seq_len."""
+    limits, kv = folder.manifest.limits, folder.manifest.kv_cache
+    one = sum(
+        blocks_for(group, kv.block_size, limits.max_seq_len, limits.max_num_tokens) * group.bytes_per_block
+        for group in kv.groups
+    )
+    return {
+        "weights": folder.manifest.target.weights_bytes,
+        "activations": report.get("arena_bytes", 0),
+        "kv_per_token": sum(group.bytes_per_block for group in kv.groups) // kv.block_size,
+        "kv_one_sequence": one,
+        "kv_at_limits": one * limits.max_batch_size,
+    }
+
+
+def _show_manifest(folder: EngineDir, memory: dict[str, int]) -> None:
+    manifest = folder.manifest
+    model, limits, target = manifest.model, manifest.limits, manifest.target
+    layers = ", ".join(f"{count} x {scheme}" for scheme, count in manifest.quantization.linear_layers.items())
+    section(
+        "Model",
+        {
+            "name": model.name,
+            "architecture": f"{model.architecture}, {model.num_layers} layers, vocabulary {model.vocab_size}",
+            "parameters": f"{model.num_parameters / 1e6:.0f} million",
+            "linear layers": f"{layers} ({manifest.quantization.scheme})",
+            "end of sequence": ", ".join(map(str, model.eos_token_ids)) or "none",
+        },
+    )
+    section(
+        "Limits",
+        {
+            "max_batch_size": f"{limits.max_batch_size} requests at once",
+            "max_num_tokens": f"{limits.max_num_tokens} tokens a step",
+            "max_seq_len": f"{limits.max_seq_len} tokens of prompt and output",
+        },
+    )
+    section(
+        "Memory",
+        {
+            "weights": f"{size(memory['weights'])}, mapped from the file",
+            "activations": size(memory["activations"]),
+            "KV cache": f"{size(memory['kv_per_token'])} a token, {size(memory['kv_one_sequence'])} a full sequence, "
+            f"{size(memory['kv_at_limits'])} at the limits ({manifest.kv_cache.dtype}, "
+            f"blocks of {manifest.kv_cache.block_size})",
+        },
+    )
+    section(
+        "Target",
+        {
+            "instruction set": f"{target.isa} ({', '.join(target.cpu_flags)})",
+            "built by": f"enginesmith {manifest.builder_version}, format {manifest.format_version}",
+            "size": size(sum(entry.bytes for entry in manifest.files.values())),
+        },
+    )
+
+
+def _show_report(report: dict[str, Any], tactics: bool) -> None:
+    section("Fused", {name: str(count) for name, count in report["fusions"].items() if count})
+    section("Kernel calls a step", {name: str(count) for name, count in report["calls"].items()})
+    if tactics:
+        section("Tactics", {t["node"]: f"{t['kernel']}: {t['reason']}" for t in report["tactics"]})
+    else:
+        kernels = Counter(tactic["kernel"] for tactic in report["tactics"])
+        section("Kernels of linear layers", {kernel: f"{count} nodes" for kernel, count in kernels.items()})
+    check = report.get("check")
+    section("Check against Transformers", check_facts(check) if check else {"not checked": "built with --no-check"})

@@ -1,0 +1,121 @@
+"""`enginesmith run`: prompts in, text out."""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..runtime.batcher.policies import CapacityPolicy
+from ..runtime.llm import LLM
+from ..runtime.outputs import RequestOutput
+from ..runtime.sampling_params import SamplingParams
+from .options import dataclass_fields, given, with_options
+from .progress import terminal_progress
+from .stream import Timing, remark, stream
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+class _Bytes(click.ParamType):
+    """A size: 2GB, 512MiB, or a plain number of bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) *([kmg]i?|)b?", str(value).lower())
+        if match is None:
+            self.fail(f"{value!r} is not a size such as 2GB, 512MiB or a number of bytes", param, ctx)
+        return int(float(match[1]) * _UNITS[match[2]])
+
+
+@click.command("run")
+@click.argument("engine", type=click.Path(path_type=Path))
+@click.option("-p", "--prompt", "prompts", multiple=True, help="A prompt; repeat it for several, which run together.")
+@click.option("--chat", is_flag=True, help="Send each prompt through the model's chat template.")
+@click.option("--interactive", is_flag=True, help="Talk with the model, turn by turn.")
+@click.option("--system", help="A system message, with --chat or --interactive.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line and prompt.")
+@click.option("--threads", type=click.IntRange(min=1), help="Worker threads; default: the physical cores available.")
+@click.option("--kv-cache-memory", type=_Bytes(), help="Memory for the KV cache, such as 2GB.")
+@click.option(
+    "--capacity-policy",
+    type=click.Choice([policy.value for policy in CapacityPolicy]),
+    default=CapacityPolicy.GUARANTEED_NO_EVICT.value,
+    show_default=True,
+    help="Start a request only if it is sure to fit, or let requests be preempted.",
+)
+@with_options(dataclass_fields(SamplingParams))
+def command(
+    engine: Path,
+    prompts: tuple[str, ...],
+    chat: bool,
+    interactive: bool,
+    system: str | None,
+    as_json: bool,
+    threads: int | None,
+    kv_cache_memory: int | None,
+    capacity_policy: str,
+    **sampling: Any,
+) -> None:
+    """Generate text with ENGINE. Without -p or --interactive, the prompt is read from standard input.
+
+    A conversation (--chat, --interactive) goes on to the model's end of sequence unless --max-tokens says otherwise.
+    """
+    if interactive and (prompts or as_json):
+        raise click.UsageError("--interactive goes without -p and --json")
+    if not prompts and not interactive:
+        prompts = (_standard_input(),)
+    changes = given(sampling)
+    if chat or interactive:
+        changes.setdefault("max_tokens", None)
+    with LLM(engine, threads=threads, kv_cache_memory=kv_cache_memory, capacity_policy=capacity_policy) as llm:
+        params = llm.default_sampling_params.replace(**changes)
+        opening = [{"role": "system", "content": system}] if system else []
+        if interactive:
+            from .repl import converse
+
+            converse(llm, params, opening)
+            return
+        chats = [[*opening, {"role": "user", "content": text}] for text in prompts]
+        if len(prompts) == 1 and not as_json:
+            remark(stream(llm.stream_chat(chats[0], params) if chat else llm.stream(prompts[0], params)).summary)
+            return
+        with terminal_progress().task(f"Generating for {len(prompts)} prompts"):
+            outputs = llm.chat(chats, params) if chat else llm.generate(prompts, params)
+        for prompt, output in zip(prompts, outputs, strict=True):
+            _show(prompt, output, as_json=as_json)
+
+
+def _standard_input() -> str:
+    if sys.stdin.isatty():
+        raise click.UsageError("give a prompt with -p, or --interactive, or text on standard input")
+    return sys.stdin.read().removesuffix("\n")
+
+
+def _show(prompt: str, result: RequestOutput, *, as_json: bool) -> None:
+    output, timing = result.outputs[0], Timing.of(result.metrics)
+    if not as_json:
+        click.echo(click.style(f"> {prompt}", bold=True))
+        click.echo(f"{output.text}\n")
+        remark(timing.summary)
+        return
+    line = {
+        "prompt": prompt,
+        "text": output.text,
+        "token_ids": output.token_ids,
+        "finish_reason": output.finish_reason,
+        "stop_reason": output.stop_reason,
+        "prompt_tokens": len(result.prompt_token_ids),
+        "output_tokens": len(output.token_ids),
+        "ttft_s": timing.ttft,
+        "tokens_per_s": timing.tokens_per_second,
+    }
+    if output.logprobs is not None:
+        line["logprobs"] = [
+            {str(token): {"logprob": entry.logprob, "rank": entry.rank} for token, entry in step.items()}
+            for step in output.logprobs
+        ]
+    click.echo(json.dumps(line, ensure_ascii=False))

@@ -1,0 +1,54 @@
+"""Facts as people read them."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from ..builder.report import BuildReport
+
+
+def size(count: float) -> str:
+    """1234567 bytes as "1.2 MB": decimal units, as bandwidths are given."""
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+def section(title: str, facts: Mapping[str, str]) -> None:
+    """A heading, and its facts in two columns; nothing where there are none."""
+    if not facts:
+        return
+    width = max(len(name) for name in facts)
+    click.secho(title, bold=True)
+    for name, value in facts.items():
+        click.echo(f"  {name:<{width}}  {value}")
+
+
+def check_facts(check: Mapping[str, Any]) -> dict[str, str]:
+    """The result of a build's check, from its report."""
+    return {
+        "worst logit distance": f"{check['distance']:.2g} of a row's spread (bar {check['distance_bar']:g})",
+        "KL divergence": f"{check['kl']:.2g} nats (bar {check['kl_bar']:g})",
+        "top-1 agreement": f"{check['top1']:.0%} of {check['rows']} rows",
+    }
+
+
+def show_build(report: "BuildReport", output: Path) -> None:
+    """What a build made, how long it took, and how close the engine is to the model."""
+    seconds = ", ".join(f"{step} {taken:.1f}" for step, taken in report.seconds.items() if taken >= 0.1)
+    section(
+        f"Built {output}",
+        {
+            "model": f"{report.architecture} ({size(report.checkpoint_bytes)} of weights)",
+            "engine": f"{size(report.weights_bytes)} of weights for {report.isa}",
+            "fused": ", ".join(f"{count} {name}" for name, count in report.fusions.items() if count),
+            "seconds": f"{sum(report.seconds.values()):.1f} ({seconds})",
+        },
+    )
+    if report.check is not None:
+        section("Check against Transformers", check_facts(asdict(report.check)))
