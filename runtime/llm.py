@@ -169,11 +169,13 @@ class LLM:
         tokens = characters = 0
         self._add(request)
         try:
-            while not request.finished:
-                self._advance(request)
-                if request.num_output > tokens:
-                    yield request.output(tokens, characters)
-                    tokens, characters = request.num_output, len(request.text)
+            while request.num_output > tokens or not request.finished:
+                if request.num_output == tokens:
+                    self._advance(request)
+                    continue
+                piece = request.output(tokens, characters)
+                tokens, characters = tokens + len(piece.token_ids), characters + len(piece.text)
+                yield piece
             _raise_failure(request)
         finally:
             self._abort([request])

@@ -30,8 +30,8 @@ def compute_logits_together(
 ) -> list["np.ndarray"]:
     """Logits of several prompts in shared steps, float32 [len, vocab_size] for each prompt.
 
-    Each step maps indices of prompts to how many of their tokens it processes. A step that is asked for more rows than the
-    engine keeps is run again for the others: it writes the same keys and values.
+    Each step maps indices of prompts to how many of their tokens it processes. A step that is asked for more rows than
+    the engine keeps is run again for the others: it writes the same keys and values.
     """
     import numpy as np
 

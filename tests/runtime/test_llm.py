@@ -1,0 +1,276 @@
+"""LLM on the toy engine: results, streaming, stopping, limits, failures."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from enginesmith.errors import EngineError, RequestError
+from enginesmith.runtime.llm import LLM
+from enginesmith.runtime.sampling_params import SamplingParams
+
+GREEDY = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)
+
+
+def every_block_is_free(llm: LLM) -> bool:
+    scheduler = llm.engine.scheduler
+    return not scheduler.running and not scheduler.waiting and llm.engine.kv.usage == 0
+
+
+def test_outputs_follow_the_order_and_form_of_the_prompts(llm: LLM):
+    texts = ["the fox", "a dog", "日本"]
+    together = llm.generate(texts, GREEDY)
+    assert [output.prompt for output in together] == texts
+    for text, output in zip(texts, together, strict=True):
+        alone = llm.generate(text, GREEDY)[0]
+        by_ids = llm.generate(llm.tokenizer.encode(text), GREEDY)[0]
+        assert alone.outputs == output.outputs == by_ids.outputs
+        assert by_ids.prompt is None
+        assert by_ids.prompt_token_ids == output.prompt_token_ids == llm.tokenizer.encode(text)
+        assert len(output.outputs[0].token_ids) == 12
+        assert output.outputs[0].finish_reason == "length"
+    assert llm.generate([], GREEDY) == []
+    assert every_block_is_free(llm)
+
+
+def test_text_is_the_decoding_of_the_tokens(llm: LLM):
+    params = SamplingParams(temperature=1, seed=3, max_tokens=60, ignore_eos=True)
+    for output in llm.generate(["the fox", "日本語"] * 4, params):
+        answer = output.outputs[0]
+        assert answer.text == llm.tokenizer.decode(answer.token_ids)
+
+
+def test_stream_adds_up_to_generate(llm: LLM):
+    params = SamplingParams(temperature=1, seed=11, max_tokens=40, logprobs=2)
+    whole = llm.generate("the lazy dog", params)[0].outputs[0]
+    pieces = list(llm.stream("the lazy dog", params))
+    assert "".join(piece.text for piece in pieces) == whole.text
+    assert [token for piece in pieces for token in piece.token_ids] == whole.token_ids
+    assert [entry for piece in pieces for entry in piece.logprobs or ()] == whole.logprobs
+    assert [piece.finish_reason for piece in pieces[:-1]] == [None] * (len(pieces) - 1)
+    assert pieces[-1].finish_reason == whole.finish_reason
+
+
+def test_interleaved_streams_share_the_engine(llm: LLM):
+    alone = [llm.generate(prompt, GREEDY)[0].outputs[0].token_ids for prompt in ("one", "two")]
+    streams = [llm.stream(prompt, GREEDY) for prompt in ("one", "two")]
+    collected: list[list[int]] = [[], []]
+    for pieces in zip(*streams, strict=False):
+        for tokens, piece in zip(collected, pieces, strict=True):
+            tokens += piece.token_ids
+    for tokens, stream in zip(collected, streams, strict=True):
+        tokens += [token for piece in stream for token in piece.token_ids]
+    assert collected == alone
+
+
+def test_closing_a_stream_aborts_it(llm: LLM):
+    stream = llm.stream("the fox", SamplingParams(temperature=0, max_tokens=64, ignore_eos=True))
+    next(stream)
+    assert not every_block_is_free(llm)
+    stream.close()  # type: ignore[attr-defined]
+    assert every_block_is_free(llm)
+
+
+def test_a_seed_decides_the_output(llm: LLM):
+    def tokens(**options: object) -> list[int]:
+        params = SamplingParams(max_tokens=20, ignore_eos=True, **options)  # type: ignore[arg-type]
+        return llm.generate("the", params)[0].outputs[0].token_ids
+
+    assert tokens(seed=5) == tokens(seed=5)
+    assert tokens(seed=5) != tokens(seed=6)
+    assert tokens(seed=-1) == tokens(seed=2**64 - 1)
+    assert tokens() != tokens()
+    assert tokens(seed=5) != tokens(seed=5, temperature=0.1)
+
+
+def test_stopping(llm: LLM):
+    params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+    free = llm.generate("stop here", params)[0].outputs[0]
+    stop_token = free.token_ids[7]
+    stopped = llm.generate("stop here", params.replace(stop_token_ids=[stop_token]))[0].outputs[0]
+    first = free.token_ids.index(stop_token)
+    assert stopped.token_ids == free.token_ids[: first + 1]
+    assert (stopped.finish_reason, stopped.stop_reason) == ("stop", stop_token)
+    assert stopped.text == llm.tokenizer.decode(free.token_ids[:first])
+    shown = llm.generate("stop here", params.replace(stop_token_ids=[stop_token], include_stop_str_in_output=True))
+    assert shown[0].outputs[0].text == llm.tokenizer.decode(free.token_ids[: first + 1])
+
+    string = free.text[9:12]
+    by_text = llm.generate("stop here", params.replace(stop=string))[0].outputs[0]
+    assert by_text.text == free.text[: free.text.index(string)]
+    assert (by_text.finish_reason, by_text.stop_reason) == ("stop", string)
+
+
+def test_end_of_sequence_and_min_tokens(llm: LLM):
+    eos = set(llm.manifest.model.eos_token_ids)
+    bias = dict.fromkeys(eos, 100.0)
+    ended = llm.generate("x", SamplingParams(logit_bias=bias))[0].outputs[0]
+    assert (ended.finish_reason, ended.stop_reason) == ("stop", None)
+    assert len(ended.token_ids) == 1
+    assert ended.token_ids[0] in eos
+    assert ended.text == ""
+    later = llm.generate("x", SamplingParams(logit_bias=bias, min_tokens=5))[0].outputs[0]
+    assert len(later.token_ids) == 6
+    assert not eos & set(later.token_ids[:5])
+    ignored = llm.generate("x", SamplingParams(logit_bias=bias, ignore_eos=True, max_tokens=4))[0].outputs[0]
+    assert set(ignored.token_ids) <= eos
+    assert ignored.finish_reason == "length"
+
+
+def test_logprobs_name_the_sampled_and_the_likeliest(llm: LLM):
+    params = SamplingParams(temperature=1.5, seed=1, max_tokens=10, logprobs=3, ignore_eos=True)
+    output = llm.generate("the fox", params)[0]
+    answer = output.outputs[0]
+    assert answer.logprobs is not None
+    logits = llm.compute_logits(output.prompt_token_ids + answer.token_ids)
+    import numpy as np
+
+    logprobs = logits - np.log(np.exp(logits.astype(np.float64)).sum(-1, keepdims=True))
+    for index, (token, entries) in enumerate(zip(answer.token_ids, answer.logprobs, strict=True)):
+        row = logprobs[len(output.prompt_token_ids) - 1 + index]
+        best = np.argsort(-row, kind="stable")[:3]
+        assert set(entries) == {token, *best.tolist()}
+        for entry_token, entry in entries.items():
+            assert entry.logprob == pytest.approx(row[entry_token], abs=1e-4)
+            assert entry.rank == 1 + int((row > row[entry_token]).sum())
+    total = answer.cumulative_logprob
+    assert total == pytest.approx(sum(entries[t].logprob for t, entries in zip(answer.token_ids, answer.logprobs)))  # noqa: B905
+
+
+def test_compute_logits_does_not_depend_on_the_chunks(llm: LLM):
+    tokens = list(range(100, 141))
+    whole = llm.compute_logits(tokens)
+    assert whole.shape == (41, 300)
+    assert (llm.compute_logits(tokens, chunks=[1, 7, 16, 13, 4]) == whole).all()
+    with pytest.raises(RequestError, match="add up to 8"):
+        llm.compute_logits(tokens, chunks=[8])
+    assert every_block_is_free(llm)
+
+
+def test_chat_uses_the_template(llm: LLM):
+    messages = [{"role": "user", "content": "the fox?"}]
+    prompt = llm.render_chat(messages)
+    assert prompt == "<|start|>user: the fox?<|end|>\n<|start|>assistant: "
+    answered = llm.chat(messages, GREEDY)[0]
+    assert answered.prompt == prompt
+    assert answered.prompt_token_ids == llm.tokenizer.encode(prompt, add_special_tokens=False)
+    assert [output.outputs for output in llm.chat([messages, messages], GREEDY)] == [answered.outputs] * 2
+    assert "".join(piece.text for piece in llm.stream_chat(messages, GREEDY)) == answered.outputs[0].text
+
+
+def test_default_sampling_params_come_from_the_checkpoint(llm: LLM):
+    assert llm.default_sampling_params == SamplingParams(temperature=0.5, top_k=40)
+    assert len(llm.generate("x")[0].outputs[0].token_ids) <= 16
+
+
+@pytest.mark.parametrize(
+    ("prompt", "params", "message"),
+    [
+        ([], SamplingParams(), None),
+        ("", SamplingParams(), "no tokens"),
+        ([1, 2, 300], SamplingParams(), r"\[0, 300\), got 300 at position 2"),
+        ([1, -1], SamplingParams(), r"got -1 at position 1"),
+        ([5] * 96, SamplingParams(), "96 tokens, but this engine's max_seq_len is 96.*at most 95"),
+        ([5] * 90, SamplingParams(max_tokens=7), r"90 tokens\) and max_tokens \(7\).*96.*at most 6.*--max-seq-len 97"),
+        ([5], SamplingParams(stop_token_ids=[300]), "stop_token_ids.*got 300"),
+        ([5], SamplingParams(logit_bias={1000: 1}), "logit_bias.*got 1000"),
+        ([5] * 90, SamplingParams(max_tokens=None, min_tokens=7), "min_tokens must be at most 6"),
+    ],
+)
+def test_requests_past_a_limit_are_refused(llm: LLM, prompt: list[int], params: SamplingParams, message: str | None):
+    if message is None:
+        assert llm.generate(prompt, params) == []
+        return
+    with pytest.raises(RequestError, match=message):
+        llm.generate([[5], prompt], params)
+    assert every_block_is_free(llm)
+
+
+def test_max_tokens_none_fills_the_sequence(llm: LLM):
+    output = llm.generate([[5] * 90], SamplingParams(max_tokens=None, ignore_eos=True))[0]
+    assert len(output.outputs[0].token_ids) == 6
+
+
+def test_a_failing_step_fails_its_requests_alone(llm: LLM, monkeypatch: pytest.MonkeyPatch):
+    expected = llm.generate("good", GREEDY)[0].outputs
+    good = llm.stream("good", GREEDY)
+    first = next(good)
+    step = llm.engine.executor.step
+
+    def faulty(slices: list, rows: list) -> None:
+        if any(item.token_ids[0] == 99 for item in slices):
+            raise EngineError("boom")
+        step(slices, rows)
+
+    monkeypatch.setattr(llm.engine.executor, "step", faulty)
+    low = SamplingParams(max_tokens=4)
+    doomed = llm._admission.admit([99, 1, 2], low)
+    llm.engine.add(doomed)
+    with pytest.raises(EngineError, match="boom"):
+        list(good)  # it shares the failing step
+    assert doomed.finished
+    assert isinstance(doomed.error, EngineError)
+    assert every_block_is_free(llm)
+    assert first.token_ids == expected[0].token_ids[:1]
+    assert llm.generate("good", GREEDY)[0].outputs == expected
+    with pytest.raises(EngineError, match="boom"):
+        llm.generate([[99]], low)
+    assert every_block_is_free(llm)
+
+
+def test_an_interrupted_generate_leaves_nothing_behind(llm: LLM, monkeypatch: pytest.MonkeyPatch):
+    expected = llm.generate(["a", "b"], GREEDY)
+    with monkeypatch.context() as patch:
+
+        def interrupt(rows: list) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(llm.engine.executor, "sample", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(["a", "b"], GREEDY)
+    assert every_block_is_free(llm)
+    assert [o.outputs for o in llm.generate(["a", "b"], GREEDY)] == [o.outputs for o in expected]
+
+
+def test_threads_share_one_engine(llm: LLM):
+    prompts = [f"prompt {index}" for index in range(8)]
+    alone = [llm.generate(prompt, GREEDY)[0].outputs for prompt in prompts]
+    results: dict[int, object] = {}
+
+    def work(index: int) -> None:
+        results[index] = llm.generate(prompts[index], GREEDY)[0].outputs
+
+    workers = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [results[index] for index in range(8)] == alone
+    assert every_block_is_free(llm)
+
+
+def test_metrics(llm: LLM):
+    metrics = llm.generate("the fox", GREEDY)[0].metrics
+    assert metrics.ttft is not None
+    assert metrics.ttft > 0
+    assert len(metrics.inter_token_latencies) == 11
+    assert metrics.latency == pytest.approx(metrics.ttft + sum(metrics.inter_token_latencies))
+
+
+def test_an_engine_rebuilt_in_place_is_the_new_one(make_toy_engine: Callable[..., Path], tmp_path: Path):
+    answers = []
+    for salt in (1, 2):
+        with LLM(make_toy_engine(tmp_path / "e.engine", salt), threads=1) as llm:
+            answers.append(llm.generate("same", GREEDY)[0].outputs[0].token_ids)
+    assert answers[0] != answers[1]
+
+
+def test_bad_options(toy_engine: Path):
+    with pytest.raises(EngineError, match="capacity_policy must be one of guaranteed_no_evict, max_utilization"):
+        LLM(toy_engine, capacity_policy="fast")
+    with pytest.raises(EngineError, match="threads must be at least 1, got 0"):
+        LLM(toy_engine, threads=0)
+    with pytest.raises(EngineError, match=r"max_seq_len 96 needs .* kv_cache_memory is 100 bytes"):
+        LLM(toy_engine, kv_cache_memory=100)
+    with LLM(toy_engine, threads=1) as llm, pytest.raises(RequestError, match="one for each of the 2 prompts, got 1"):
+        llm.generate(["a", "b"], [GREEDY])
