@@ -3,6 +3,7 @@
 import json
 import os
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,11 @@ def command(engine: Path, names: tuple[str, ...], runs: int, threads: int | None
 
     W1: prompt 128, 128 new tokens, one stream. W2: prompt 1024, 1 new token. W3: 32 requests, 16 at once.
     """
+    run_bench(engine, names, runs=runs, threads=threads, as_json=as_json)
+
+
+def run_bench(engine: Path, names: Sequence[str], *, runs: int, threads: int | None, as_json: bool) -> None:
+    """Measure the workloads named, or all that the engine is large enough for, and show what came of it."""
     threads = threads or physical_cores()
     progress = terminal_progress()
     with LLM(engine, threads=threads) as llm:
@@ -71,7 +77,7 @@ def command(engine: Path, names: tuple[str, ...], runs: int, threads: int | None
         _show(lines, threads)
 
 
-def _chosen(llm: LLM, names: tuple[str, ...]) -> list[Workload]:
+def _chosen(llm: LLM, names: Sequence[str]) -> list[Workload]:
     """The workloads asked for, or all that the engine is large enough for."""
     if names:
         return [Workload(name) for name in names]

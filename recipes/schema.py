@@ -1,12 +1,13 @@
 """What a recipe says: where a checkpoint comes from, how it is built, and what shows that it works."""
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ..builder.config import BuildConfig
 from ..errors import RequestError
 from ..runtime.sampling_params import SamplingParams
+from .workloads import Workload
 
 
 class _Strict(BaseModel):
@@ -54,7 +55,7 @@ class Demo(_Strict):
 class Bench(_Strict):
     """Workloads to measure at the end; see docs/benchmarks.md."""
 
-    workloads: tuple[Literal["w1", "w2", "w3"], ...] = ("w1", "w2", "w3")
+    workloads: tuple[Workload, ...] = tuple(Workload)
     threads: int | None = Field(None, ge=1, description="Default: the physical cores available.")
 
 

@@ -1,0 +1,64 @@
+"""`enginesmith recipe`: run, list and show recipes."""
+
+from pathlib import Path
+
+import click
+import yaml
+
+from ..recipes.loading import load, shipped
+from .progress import terminal_progress
+from .stream import remark, stream
+
+_recipe = click.argument("recipe")
+_set = click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a key: build.max_seq_len=512."
+)
+
+
+@click.group("recipe")
+def command() -> None:
+    """Run a recipe: fetch, import, build, check, demo. RECIPE is a name from `list`, or a YAML file."""
+
+
+@command.command("list")
+def list_recipes() -> None:
+    """List the recipes that come with enginesmith."""
+    width = max(len(name) for name in shipped())
+    for name in shipped():
+        click.echo(f"{name:<{width}}  {load(name).description}")
+
+
+@command.command("show")
+@_recipe
+@_set
+def show(recipe: str, overrides: tuple[str, ...]) -> None:
+    """Print RECIPE with every default filled in."""
+    click.echo(yaml.safe_dump(load(recipe, overrides).model_dump(mode="json"), sort_keys=False).rstrip())
+
+
+@command.command("run")
+@_recipe
+@_set
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The engine folder; default: engines/NAME.")
+@click.option("--threads", type=click.IntRange(min=1), help="Worker threads; default: the physical cores available.")
+def run(recipe: str, overrides: tuple[str, ...], output: Path | None, threads: int | None) -> None:
+    """Run RECIPE. Steps whose inputs have not changed are skipped; an interrupted run goes on where it stopped."""
+    loaded = load(recipe, overrides)
+    from ..recipes.runner import Runner
+
+    progress = terminal_progress()
+    runner = Runner(loaded, output, progress)
+    for step in runner.prepare():
+        mark = click.style("=" if step.skipped else "+", fg="green")
+        click.echo(f"{mark} {step.name:<7} {step.detail}{' (unchanged)' if step.skipped else ''}", err=True)
+
+    from ..runtime.llm import LLM
+
+    with LLM(runner.output, threads=threads) as llm:
+        click.secho(f"> {loaded.demo.prompt}", bold=True)
+        remark(stream(runner.demo(llm)).summary)
+    if loaded.bench is not None:
+        from .bench import run_bench
+
+        run_bench(runner.output, loaded.bench.workloads, runs=3, threads=loaded.bench.threads or threads, as_json=False)
+    remark(f"Go on with: enginesmith run {runner.output} --interactive")

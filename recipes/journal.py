@@ -1,0 +1,66 @@
+"""What a recipe's steps have already done: a step whose inputs have not changed is not done again."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..atomic import new_file
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_CODE = (".py", ".h", ".cpp")
+
+
+class Journal:
+    """A small JSON file: for each step the digest of its inputs and what came of it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._steps: dict[str, dict[str, Any]] = _read(path)
+
+    def once(
+        self, step: str, inputs: object, do: Callable[[], Any], still_holds: Callable[[Any], bool] = lambda _: True
+    ) -> tuple[Any, bool]:
+        """The step's result, as JSON values, and whether it was there already.
+
+        It is there when the step ended well with the same inputs and its result still holds.
+        """
+        key = digest(inputs)
+        entry = self._steps.get(step)
+        if entry is not None and entry.get("key") == key and still_holds(entry.get("result")):
+            return entry["result"], True
+        result = do()
+        self._steps[step] = {"key": key, "result": result}
+        with new_file(self._path) as work:
+            work.write_text(json.dumps(self._steps, indent=2) + "\n", encoding="utf-8")
+        return result, False
+
+
+def digest(inputs: object) -> str:
+    """A digest of JSON values."""
+    return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def code_digest(*folders: str) -> str:
+    """A digest of our own source in those folders: a changed builder makes a new engine."""
+    state = hashlib.sha256()
+    for path in sorted(path for folder in folders for path in (_PACKAGE / folder).rglob("*") if path.suffix in _CODE):
+        state.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return state.hexdigest()
+
+
+def stamp(path: Path) -> list[list[object]]:
+    """Name, size and time of a file, or of a folder's files: what changes when they do."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    stats = [(file.name, file.stat()) for file in files]
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """An absent or damaged journal is an empty one: at worst a step is done again."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {key: value for key, value in data.items() if isinstance(value, dict)} if isinstance(data, dict) else {}

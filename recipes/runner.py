@@ -1,0 +1,103 @@
+"""The life of a recipe: source -> import -> build with its check -> demo -> bench.
+
+Every step leaves its result whole or not at all, and the journal beside the engine remembers which are done: run again,
+a recipe goes on where it was interrupted.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..builder.build import build
+from ..checkpoint.checkpoint import open_checkpoint
+from ..checkpoint.sources import PypiSource, resolve
+from ..plugins.cpu.isa import native_isa
+from ..progress import Progress
+from ..runtime.engine_dir import MANIFEST
+from ..runtime.llm import LLM
+from ..runtime.outputs import CompletionOutput
+from .journal import Journal, code_digest, stamp
+from .schema import Recipe, Source
+
+_BUILD_CODE = ("plugins", "checkpoint", "quantization", "builder")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that is done: its name, a line on what it gave, and whether it had been done before."""
+
+    name: str
+    detail: str
+    skipped: bool
+
+
+class Runner:
+    """Runs one recipe. `output` is the engine folder; by default engines/<name>."""
+
+    def __init__(self, recipe: Recipe, output: Path | None, progress: Progress) -> None:
+        self.recipe = recipe
+        self.output = output or Path("engines") / recipe.name
+        self._progress = progress
+        self._journal = Journal(self.output.parent / f".{self.output.name}.recipe.json")
+
+    def prepare(self) -> Iterator[Step]:
+        """Do, or skip, every step up to a checked engine, telling of each when it is done."""
+        source, skipped = self._journal.once(
+            "source", self.recipe.source.model_dump(), self._fetch, lambda path: Path(path).exists()
+        )
+        yield Step("source", source, skipped)
+        origin = {"source": source, "files": stamp(Path(source)), "code": code_digest("checkpoint")}
+        folder, skipped = self._journal.once(
+            "import", origin, lambda: self._import(source), lambda path: (Path(path) / "config.json").exists()
+        )
+        yield Step("import", folder, skipped)
+        inputs = {
+            "checkpoint": origin,
+            "config": self.recipe.build.model_dump(),
+            "isa": native_isa(),
+            "code": code_digest(*_BUILD_CODE),
+        }
+        _, skipped = self._journal.once("build", inputs, lambda: self._build(folder), self._is_built)
+        yield Step("build", str(self.output), skipped)
+        if (check := self.report.get("check")) is not None:
+            detail = f"top-1 agreement {check['top1']:.0%}, KL divergence {check['kl']:.2g} nats"
+            yield Step("check", detail, skipped)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The build's report."""
+        return json.loads((self.output / "report.json").read_text(encoding="utf-8"))
+
+    def demo(self, llm: LLM) -> Iterator[CompletionOutput]:
+        """The engine's answer to the recipe's prompt, as it comes."""
+        demo = self.recipe.demo
+        params = llm.default_sampling_params.replace(**demo.sampling)
+        if demo.chat:
+            return llm.stream_chat([{"role": "user", "content": demo.prompt}], params)
+        return llm.stream(demo.prompt, params)
+
+    def _fetch(self) -> str:
+        return str(resolve(_origin(self.recipe.source), self._progress).resolve())
+
+    def _import(self, source: str) -> str:
+        return str(open_checkpoint(source, self._progress).path.resolve())
+
+    def _build(self, folder: str) -> str:
+        build(folder, self.output, self.recipe.build, progress=self._progress)
+        return self._engine_digest()
+
+    def _is_built(self, recorded: str) -> bool:
+        return (self.output / MANIFEST).exists() and self._engine_digest() == recorded
+
+    def _engine_digest(self) -> str:
+        return hashlib.sha256((self.output / MANIFEST).read_bytes()).hexdigest()
+
+
+def _origin(source: Source) -> str | PypiSource:
+    if source.pypi is None:
+        return source.path or source.hub or ""
+    package, _, version = source.pypi.partition("==")
+    return PypiSource(package, version, source.file or "", source.sha256 or "")
