@@ -1,0 +1,11 @@
+"""Embedding lookup in NumPy. In the network it is standard ONNX: Gather along axis 0 of a parameter."""
+
+import numpy as np
+
+
+def embedding(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Rows of table [N, D] by ids [T] as float32 [T, D]; an id outside [0, N) gives a row of NaN."""
+    known = (ids >= 0) & (ids < len(table))
+    rows = table[np.where(known, ids, 0)].astype(np.float32)
+    rows[~known] = np.nan
+    return rows
