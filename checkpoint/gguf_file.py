@@ -16,6 +16,7 @@ from ..errors import CheckpointError
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _MAX_DIMENSIONS = 4
+_MAX_ELEMENTS = 1 << 56
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,8 @@ class _Cursor:
         if columns % block:
             raise _Damage(f"tensor {name!r} has rows of {columns}, not a multiple of its block of {block}")
         row_bytes = columns // block * block_bytes
+        if math.prod(max(size, 1) for size in shape) > _MAX_ELEMENTS:
+            raise _Damage(f"tensor {name!r} has shape {list(shape)}, past the limit of {_MAX_ELEMENTS} elements")
         begin, nbytes = start + offset, math.prod(shape[:-1]) * row_bytes
         if begin + nbytes > len(self._blob):
             raise _Damage(f"tensor {name!r} ends at byte {begin + nbytes}, past the file's end at {len(self._blob)}")

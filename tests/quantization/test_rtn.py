@@ -1,0 +1,155 @@
+import tracemalloc
+
+import ml_dtypes
+import numpy as np
+import pytest
+from enginesmith.errors import BuildError
+from enginesmith.quantization.rtn import dequantize, quantize
+from enginesmith.quantization.scheme import WeightScheme, WeightType
+from hypothesis import given
+from hypothesis import strategies as st
+
+INT4, INT8 = WeightType.INT4, WeightType.INT8
+SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 70))
+GROUPS = st.sampled_from([0, 1, 8, 20, 32, 64, 128])
+
+
+def weights(n: int, k: int, seed: int = 0, spread: float = 0.02) -> np.ndarray:
+    return (np.random.default_rng(seed).standard_normal((n, k)) * spread).astype(np.float32)
+
+
+def naive_int4(group: np.ndarray) -> tuple[np.ndarray, float, float]:
+    """One group, by the definition, in float64: values, scale, squared error."""
+    best = None
+    largest = float(group[np.argmax(np.abs(group))])
+    for scale, lowest, highest in ((largest / -8, -8, 7), (abs(largest) / 7, -7, 7)):
+        scale = float(np.float16(np.float32(scale)))
+        q = np.clip(np.rint(group / scale), lowest, highest) if scale else np.zeros(len(group))
+        error = float(((q * scale - group) ** 2).sum())
+        if best is None or error < best[2]:
+            best = q, scale, error
+    assert best is not None
+    return best
+
+
+@given(shape=SHAPES, group=GROUPS, seed=st.integers(0, 99), spread=st.sampled_from([1e-3, 0.02, 1.0, 300.0]))
+def test_int8_is_within_half_a_step(shape: tuple[int, int], group: int, seed: int, spread: float) -> None:
+    w, scheme = weights(*shape, seed, spread), WeightScheme(INT8, group)
+    q, scale = quantize(w, scheme)
+    assert (q.dtype, scale.dtype) == (np.int8, np.float32)
+    assert q.shape == w.shape
+    assert scale.shape == (shape[0], scheme.groups(shape[1]))
+    assert q.min() >= -127
+    assert np.array_equal(scale, scale.astype(np.float16).astype(np.float32))
+    step = np.repeat(scale, group or shape[1], axis=1)[:, : shape[1]]
+    # A scale rounded down to fp16 clips the largest weight by at most 127 * 2**-11 of a step.
+    assert np.all(np.abs(dequantize(q, scale, shape[1], group) - w) <= step * 0.5625)
+
+
+@given(shape=SHAPES, group=GROUPS, seed=st.integers(0, 99), spread=st.sampled_from([1e-2, 0.02, 1.0, 300.0]))
+def test_int4_is_the_better_of_both_forms(shape: tuple[int, int], group: int, seed: int, spread: float) -> None:
+    w, scheme = weights(*shape, seed, spread), WeightScheme(INT4, group)
+    q, scale = quantize(w, scheme)
+    assert q.min() >= -8
+    assert q.max() <= 7
+    assert np.array_equal(scale, scale.astype(np.float16).astype(np.float32))
+    error = (dequantize(q, scale, shape[1], group).astype(np.float64) - w) ** 2
+    size = group or shape[1]
+    for row in range(shape[0]):
+        for index in range(scheme.groups(shape[1])):
+            part = slice(index * size, (index + 1) * size)
+            assert error[row, part].sum() <= naive_int4(w[row, part].astype(np.float64))[2] * (1 + 1e-4) + 1e-12
+
+
+def test_int4_uses_all_sixteen_levels() -> None:
+    group = np.array([[8.0, *range(-7, 8)]], np.float32)
+    q, scale = quantize(group, WeightScheme(INT4, 16))
+    assert scale.item() == -1
+    assert sorted(set(q[0].tolist())) == list(range(-8, 8))
+    assert np.array_equal(dequantize(q, scale, 16, 16), group)
+
+
+def test_int4_keeps_both_ends_where_that_is_better() -> None:
+    group = np.array([[7.0, -7.0] * 8], np.float32)
+    q, scale = quantize(group, WeightScheme(INT4, 16))
+    assert np.array_equal(dequantize(q, scale, 16, 16), group)
+
+
+@pytest.mark.parametrize("type_", [INT4, INT8])
+def test_zero_groups(type_: WeightType) -> None:
+    w = weights(3, 64)
+    w[1, 16:32] = 0
+    q, scale = quantize(w, WeightScheme(type_, 16))
+    assert scale[1, 1] == 0
+    assert not q[1, 16:32].any()
+    assert np.all(scale[[0, 2], 1] != 0)
+
+
+@pytest.mark.parametrize("type_", [INT4, INT8])
+@given(k=st.integers(1, 70), group=st.sampled_from([8, 16, 24]))
+def test_a_short_last_group_stands_alone(type_: WeightType, k: int, group: int) -> None:
+    w, whole = weights(4, k), k - k % group
+    q, scale = quantize(w, WeightScheme(type_, group))
+    parts = [quantize(part, WeightScheme(type_, group)) for part in (w[:, :whole], w[:, whole:]) if part.size]
+    assert np.array_equal(q, np.concatenate([part[0] for part in parts], axis=1))
+    assert np.array_equal(scale, np.concatenate([part[1] for part in parts], axis=1))
+
+
+@pytest.mark.parametrize("type_", [INT4, INT8])
+def test_rows_do_not_depend_on_their_block(type_: WeightType) -> None:
+    w, scheme = weights(700, 520), WeightScheme(type_, 48)  # three blocks of rows
+    q, scale = quantize(w, scheme)
+    for rows in (slice(0, 1), slice(250, 260), slice(699, 700)):
+        part = quantize(w[rows], scheme)
+        assert np.array_equal(part[0], q[rows])
+        assert np.array_equal(part[1], scale[rows])
+
+
+def test_other_floating_types_and_layouts() -> None:
+    stored = weights(8, 96).astype(ml_dtypes.bfloat16)
+    expected = quantize(stored.astype(np.float32), WeightScheme(INT4, 32))
+    for same in (stored, np.asfortranarray(stored), np.ascontiguousarray(stored.T).T):
+        found = quantize(same, WeightScheme(INT4, 32))
+        assert all(np.array_equal(a, b) for a, b in zip(expected, found, strict=True))
+
+
+@pytest.mark.parametrize("type_", [INT4, INT8])
+@pytest.mark.parametrize("spread", [1e-5, 1e-6, 1e-7])
+def test_tiny_weights_are_not_clipped(type_: WeightType, spread: float) -> None:
+    """Scales below fp16's normal range are coarse; they are rounded away from zero."""
+    w = weights(16, 64, spread=spread)
+    q, scale = quantize(w, WeightScheme(type_, 64))
+    error = np.abs(dequantize(q, scale, 64, 64) - w)
+    assert np.all(error <= np.abs(scale) * 1.01)
+    assert np.all(np.abs(scale) * (127 if type_ is INT8 else 8) >= np.abs(w).max(axis=1, keepdims=True) * 0.99)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38, 1e7])
+@pytest.mark.parametrize("type_", [INT4, INT8])
+@pytest.mark.parametrize("place", [(700, 3), (700, 99)])
+def test_weights_that_cannot_be_quantized(bad: float, type_: WeightType, place: tuple[int, int]) -> None:
+    w = weights(1000, 100)
+    w[place] = bad
+    with pytest.raises(BuildError, match=f"row 700, group {place[1] // 64}: its largest weight is"):
+        quantize(w, WeightScheme(type_, 64))
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (3, 0), (0, 0)])
+def test_empty(shape: tuple[int, int]) -> None:
+    q, scale = quantize(np.empty(shape, np.float32), WeightScheme(INT4, 8))
+    assert q.shape == shape
+    assert scale.shape == (shape[0], -(-shape[1] // 8))
+
+
+def test_only_integer_schemes() -> None:
+    with pytest.raises(ValueError, match="bf16"):
+        quantize(weights(2, 2), WeightScheme(WeightType.BF16))
+
+
+def test_temporaries_are_small() -> None:
+    w = weights(4096, 1024)
+    tracemalloc.start()
+    q, scale = quantize(w, WeightScheme(INT4, 64))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak - q.nbytes - scale.nbytes < 8 << 20
