@@ -88,28 +88,35 @@ def _gated_mlp_before(anchor: ir.Node, activation: Activation, gate: Projection,
 
 def _weight(anchor: ir.Node, projection: Projection) -> ir.Value:
     """The projection's weight as [N, K]."""
-    linear, weight = projection.linear, projection.linear.weight
-    name = linear.node.name
-    if linear.transposed:
-        shape = (linear.n, linear.k)
-        weight = g.insert_before(anchor, "Transpose", [weight], [shape], {"perm": [1, 0]}, name=name).outputs[0]
-    return _rows(anchor, weight, projection)
+    linear = projection.linear
+    if not linear.transposed:
+        return _part(anchor, linear.weight, projection, 0)
+    columns = _part(anchor, linear.weight, projection, 1)
+    name, shape = f"{columns.name}.T", (projection.last - projection.first, linear.k)
+    weight = g.insert_before(anchor, "Transpose", [columns], [shape], {"perm": [1, 0]}, name=name).outputs[0]
+    weight.name = name
+    return weight
 
 
 def _bias(anchor: ir.Node, projection: Projection) -> ir.Value | None:
     bias = projection.linear.bias
-    return None if bias is None else _rows(anchor, bias, projection)
+    return None if bias is None else _part(anchor, bias, projection, 0)
 
 
-def _rows(anchor: ir.Node, value: ir.Value, projection: Projection) -> ir.Value:
+def _part(anchor: ir.Node, value: ir.Value, projection: Projection, axis: int) -> ir.Value:
+    """The projection's range of `value` along `axis`."""
     shape = g.static_dims(value)
     assert shape is not None
     assert anchor.graph is not None
-    if (projection.first, projection.last) == (0, shape[0]):
+    if (projection.first, projection.last) == (0, shape[axis]):
         return value
     bounds = [
         g.add_constant(anchor.graph, np.array([number], np.int64), f"index_{number}")
-        for number in (projection.first, projection.last, 0)
+        for number in (projection.first, projection.last, axis)
     ]
     size = projection.last - projection.first
-    return g.insert_before(anchor, "Slice", [value, *bounds], [(size, *shape[1:])], name=value.name).outputs[0]
+    name = f"{value.name}[{':, ' * axis}{projection.first}:{projection.last}]"
+    part_shape = (*shape[:axis], size, *shape[axis + 1 :])
+    part = g.insert_before(anchor, "Slice", [value, *bounds], [part_shape], name=name).outputs[0]
+    part.name = name
+    return part

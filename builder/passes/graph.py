@@ -141,7 +141,7 @@ def reshape_before(anchor: ir.Node, value: ir.Value, shape: Dims) -> ir.Value:
     name = "shape_" + "x".join("n" if size == -1 else str(size) for size in target)
     sizes = add_constant(anchor.graph, np.array(target, np.int64), name)
     dtype = value.dtype or ir.DataType.FLOAT
-    return insert_before(anchor, "Reshape", [value, sizes], [shape], dtype=dtype).outputs[0]
+    return insert_before(anchor, "Reshape", [value, sizes], [shape], name=anchor.name, dtype=dtype).outputs[0]
 
 
 def replace(old: ir.Value, new: ir.Value) -> None:
@@ -181,6 +181,6 @@ def module_name(values: Iterable[ir.Value | None], fallback: str | None) -> str 
     if not modules:
         return fallback
     prefix = modules[0].rpartition(".")[0]
-    if len(modules) > 1 and all(module.rpartition(".")[0] == prefix for module in modules):
+    if all(module.rpartition(".")[0] == prefix for module in modules):
         return f"{prefix}." * bool(prefix) + "+".join(module.rpartition(".")[2] for module in modules)
-    return modules[0]
+    return "+".join(modules)

@@ -3,8 +3,7 @@
 Requires: constants as initializers; merged views.
 Ensures: MatMul(x, w) and Gemm(x, w, b) are Linear when w is derived from a parameter, of rank 2, and Gemm neither
 transposes nor scales; a following Add of a derived bias [N] becomes its bias. A weight that was transposed is read as
-[N, K]; one that was not (Conv1D) stays [K, N] with transposed=1. A reshape of x that keeps its last dimension moves
-behind the Linear. Counts Linears.
+[N, K]; one that was not (Conv1D) stays [K, N] with transposed=1. Counts Linears.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +12,6 @@ import onnx_ir as ir
 
 from . import graph as g
 from .derived import depends_on_parameter, is_derived
-from .views import VIEWS
 
 
 @dataclass(frozen=True)
@@ -98,13 +96,7 @@ def _fuse(node: ir.Node) -> bool:
         bias = g.other_input(add, output)
         if _is_bias(bias, linear.n) and g.same_shape(output, add.outputs[0]):
             linear, output, anchor = replace(linear, bias=bias), add.outputs[0], add
-    linear = replace(linear, x=_without_leading_reshape(linear.x))
-    result = linear_before(anchor, linear)
-    if not g.same_shape(result, output):
-        shape = g.dims(output)
-        assert shape is not None
-        result = g.reshape_before(anchor, result, shape)
-    g.replace(output, result)
+    g.replace(output, linear_before(anchor, linear))
     return True
 
 
@@ -130,9 +122,7 @@ def _match(node: ir.Node) -> Linear | None:
     if bias is not None and not _is_bias(bias, linear.n):
         return None
     shape, output = g.dims(x), g.dims(node.outputs[0])
-    if shape is None or output is None or len(shape) < 2 or output != (*shape[:-1], linear.n):
-        return None
-    return linear if g.reshape_target(output) is not None else None
+    return linear if shape is not None and len(shape) >= 2 and output == (*shape[:-1], linear.n) else None
 
 
 def _is_weight(value: ir.Value) -> bool:
@@ -150,14 +140,3 @@ def _untransposed(factor: ir.Value) -> tuple[ir.Value, bool]:
     if producer is not None and g.is_op(producer, "Transpose") and producer.inputs[0] is not None:
         return producer.inputs[0], False
     return factor, True
-
-
-def _without_leading_reshape(x: ir.Value) -> ir.Value:
-    """The source of a reshape that only rearranges the dimensions before the last."""
-    producer, shape = x.producer(), g.dims(x)
-    if producer is None or not g.is_op(producer, *VIEWS) or producer.inputs[0] is None:
-        return x
-    source = producer.inputs[0]
-    before = g.dims(source)
-    keeps_rows = before is not None and shape is not None and len(before) > 1 and before[-1] == shape[-1]
-    return source if keeps_rows else x

@@ -6,15 +6,20 @@ import onnx_ir as ir
 
 from ..network import Network
 from .activation_epilogue import fuse_activations
+from .attention_scale import fold_attention_scales
 from .common_subexpressions import eliminate_common_subexpressions
 from .constant_folding import fold_constants
 from .dead_code import eliminate_dead_code
+from .early_rows import select_rows_early
 from .gated_mlp import fuse_gated_mlps
 from .linear import fuse_linears
 from .merge_linears import merge_linears
+from .names import make_names_unique
 from .no_ops import remove_no_ops
 from .norm_offset import fold_norm_offsets
+from .partial_rotary import fuse_partial_rotary
 from .residual_epilogue import fuse_residuals
+from .row_reshapes import move_row_reshapes
 from .skip_norm import fuse_skip_norms
 from .splits import make_splits
 from .static_shapes import make_shapes_static
@@ -34,10 +39,14 @@ CLEANING: dict[str, Pass] = {
 FUSING: dict[str, Pass] = {
     "norm_offset": fold_norm_offsets,
     "linear": fuse_linears,
-    "linear_views": merge_views,
+    "row_reshapes": move_row_reshapes,
+    "row_views": merge_views,
+    "partial_rotary": fuse_partial_rotary,
+    "attention_scale": fold_attention_scales,
     "gated_mlp": fuse_gated_mlps,
     "linear_activation": fuse_activations,
     "linear_residual": fuse_residuals,
+    "early_rows": select_rows_early,
     "merge_linears": merge_linears,
     "skip_norm": fuse_skip_norms,
 }
@@ -55,6 +64,7 @@ def optimize(network: Network) -> dict[str, int]:
     for name, run in FUSING.items():
         counts[name] += run(graph)
     _clean(graph, counts)
+    make_names_unique(graph)
     graph.sort()
     return counts
 
