@@ -27,7 +27,7 @@ from enginesmith.runtime.manifest import (
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 ROOT = Path(__file__).parents[2]
-BLOCK, WINDOW = 4, 6
+BLOCK, WINDOW = 4, 22
 SPECIAL = ["<|end|>", "<|start|>"]
 CORPUS = [
     "the quick brown fox jumps over the lazy dog",

@@ -1,0 +1,139 @@
+"""The KV cache manager under random sequences: no block lost, held twice, or missing where a token can see it."""
+
+import pytest
+from enginesmith.errors import EngineError
+from enginesmith.runtime.kv_cache.manager import FREED, KvCacheManager, SequenceBlocks
+from enginesmith.runtime.kv_cache.sizing import blocks_for, num_blocks
+from enginesmith.runtime.manifest import KvCacheSpec, KvDtype, KvGroup, KvGroupKind, Limits
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+BLOCK, STEP, LONGEST = 4, 6, 50
+
+
+def full(bytes_per_block: int = 10) -> KvGroup:
+    return KvGroup(kind=KvGroupKind.FULL, window=0, layers=(0,), bytes_per_block=bytes_per_block)
+
+
+def sliding(window: int, bytes_per_block: int = 10) -> KvGroup:
+    return KvGroup(kind=KvGroupKind.SLIDING_WINDOW, window=window, layers=(1,), bytes_per_block=bytes_per_block)
+
+
+def spec(*groups: KvGroup) -> KvCacheSpec:
+    return KvCacheSpec(block_size=BLOCK, dtype=KvDtype.BF16, groups=groups)
+
+
+class Sequence:
+    def __init__(self, blocks: SequenceBlocks, promised: int | None) -> None:
+        self.blocks = blocks
+        self.promised = promised
+        self.start = self.stop = 0
+        """The last step's tokens."""
+
+
+class ManagerMachine(RuleBasedStateMachine):
+    """Sequences grow step by step, with and without a promise, and end at any time."""
+
+    @initialize(windows=st.lists(st.integers(1, 13), max_size=2), sequences=st.integers(1, 3), data=st.data())
+    def open(self, windows: list[int], sequences: int, data: st.DataObject) -> None:
+        self.groups = (full(), *(sliding(window) for window in windows))
+        self.with_promises = data.draw(st.booleans())
+        sizes = [blocks_for(group, BLOCK, LONGEST, STEP) * sequences for group in self.groups]
+        self.kv = KvCacheManager(spec(*self.groups), sizes, STEP)
+        self.sequences: list[Sequence] = []
+
+    @rule(tokens=st.integers(1, LONGEST))
+    def begin(self, tokens: int) -> None:
+        sequence = Sequence(self.kv.new_sequence(), tokens if self.with_promises else None)
+        if self.with_promises and not self.kv.promise(sequence.blocks, tokens):
+            assert self.sequences, "one sequence always fits"
+            return
+        self.sequences.append(sequence)
+
+    @precondition(lambda self: self.sequences)
+    @rule(data=st.data(), count=st.integers(1, STEP))
+    def step(self, data: st.DataObject, count: int) -> None:
+        sequence = data.draw(st.sampled_from(self.sequences))
+        count = min(count, (sequence.promised or LONGEST) - sequence.stop)
+        if count < 1:
+            return
+        before = [len(table) for table in sequence.blocks.tables]
+        if self.kv.reserve(sequence.blocks, sequence.stop, sequence.stop + count):
+            sequence.start, sequence.stop = sequence.stop, sequence.stop + count
+        else:
+            assert not self.with_promises, "a promise was broken"
+            assert len(self.sequences) > 1, "one sequence always fits"
+            assert [len(table) for table in sequence.blocks.tables] == before
+
+    @precondition(lambda self: self.sequences)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        sequence = data.draw(st.sampled_from(self.sequences))
+        self.sequences.remove(sequence)
+        self.kv.free(sequence.blocks)
+        self.kv.free(sequence.blocks)
+        assert all(len(table) == 0 for table in sequence.blocks.tables)
+
+    @precondition(lambda self: self.sequences)
+    @rule()
+    def end_all(self) -> None:
+        for sequence in self.sequences:
+            self.kv.free(sequence.blocks)
+        self.sequences.clear()
+        assert self.kv.usage == 0
+
+    @invariant()
+    def blocks_are_held_once_and_none_is_lost(self) -> None:
+        for index, pool in enumerate(self.kv.pools):
+            held = [b for s in self.sequences for b in s.blocks.tables[index] if b != FREED]
+            assert len(held) == len(set(held))
+            assert len(held) + pool.num_free == pool.num_blocks
+            assert all(pool.references(block) == 1 for block in held)
+
+    @invariant()
+    def what_the_last_step_saw_is_there_and_no_more_than_the_worst_case(self) -> None:
+        for sequence in self.sequences:
+            for group, table in zip(self.groups, sequence.blocks.tables, strict=True):
+                assert len(table) == -(-sequence.stop // BLOCK)
+                oldest = max(0, sequence.start - group.window + 1) if group.window else 0
+                for position in range(oldest, sequence.stop):
+                    assert table[position // BLOCK] != FREED
+                live = sum(block != FREED for block in table)
+                assert live <= blocks_for(group, BLOCK, LONGEST, STEP)
+
+
+ManagerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestManager = ManagerMachine.TestCase
+
+
+def test_blocks_behind_the_window_are_given_back():
+    kv = KvCacheManager(spec(full(), sliding(5)), [10, 10], max_num_tokens=1)
+    blocks = kv.new_sequence()
+    for position in range(17):
+        assert kv.reserve(blocks, position, position + 1)
+    whole, windowed = blocks.tables
+    assert FREED not in whole
+    assert windowed[:3].tolist() == [FREED] * 3  # token 16 sees 12..16
+    assert FREED not in windowed[3:]
+    assert kv.pools[1].num_free == 8
+
+
+def test_sizes_follow_the_budget():
+    limits = Limits(max_batch_size=4, max_num_tokens=8, max_seq_len=64)
+    kv = spec(full(100), sliding(8, 10))
+    # one sequence: 16 blocks in the full group; window 8 and a step of 8 tokens touch at most 5 blocks
+    assert num_blocks(kv, limits, kv_cache_memory=10**9) == [64, 20]
+    assert num_blocks(kv, limits, kv_cache_memory=1650) == [16, 5]
+    assert num_blocks(kv, limits, kv_cache_memory=3000) == [29, 9]
+    with pytest.raises(EngineError, match="max_seq_len 64 needs 1650 bytes of KV cache, but kv_cache_memory is 1649"):
+        num_blocks(kv, limits, kv_cache_memory=1649)
+
+
+def test_the_default_size_is_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch):
+    limits = Limits(max_batch_size=4, max_num_tokens=8, max_seq_len=64)
+    monkeypatch.setattr("enginesmith.runtime.kv_cache.sizing.available_memory", lambda: 6400)
+    assert num_blocks(spec(full(100)), limits) == [32]
+    monkeypatch.setattr("enginesmith.runtime.kv_cache.sizing.available_memory", lambda: 3198)
+    with pytest.raises(EngineError, match="half of the memory available is 1599 bytes"):
+        num_blocks(spec(full(100)), limits)
