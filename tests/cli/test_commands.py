@@ -1,0 +1,140 @@
+"""What each command prints when all is well."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+GREEDY = ("--temperature", "0", "--ignore-eos")
+
+
+def test_help_names_every_command_and_imports_none() -> None:
+    code = "import sys; from enginesmith.cli import main; main._run(['--help']); print(*sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for name in ("build", "run", "inspect", "bench", "recipe", "doctor"):
+        assert f"  {name} " in out
+    modules = out.splitlines()[-1].split()
+    assert not {"numpy", "pydantic", "rich", "yaml", "torch"} & set(modules)
+
+
+@pytest.mark.parametrize("name", ["build", "run", "inspect", "bench", "recipe", "doctor"])
+def test_every_command_has_help(cli: Cli, name: str) -> None:
+    done = cli(name, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: enginesmith {name}")
+
+
+def test_build_offers_every_field_of_its_config(cli: Cli) -> None:
+    from enginesmith.builder.config import BuildConfig
+
+    text = cli("build", "--help").stdout
+    for field in BuildConfig.model_fields:
+        assert "--" + field.replace("_", "-") in text
+
+
+def test_build_says_what_it_made(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
+    done = cli("build", checkpoint, "-o", tmp_path / "e", "--weights", "int8", "--max-seq-len", 32, "--no-check")
+    assert done.returncode == 0, done.stderr
+    assert "LlamaForCausalLM" in done.stdout
+    assert "Check against" not in done.stdout
+    manifest = json.loads((tmp_path / "e" / "engine.json").read_text())
+    assert manifest["limits"]["max_seq_len"] == 32
+    assert manifest["quantization"]["scheme"] == "int8"
+    assert [path.name for path in tmp_path.iterdir()] == ["e"]
+
+
+def test_run_streams_one_prompt(cli: Cli, engine: Path) -> None:
+    done = cli("run", engine, "-p", "hello", "--max-tokens", 8, *GREEDY)
+    assert done.returncode == 0, done.stderr
+    assert "8 tokens, first after" in done.stderr
+    assert "tokens/s" in done.stderr
+
+
+def test_run_json_is_a_line_a_prompt_and_batching_changes_nothing(cli: Cli, engine: Path) -> None:
+    prompts = ["hello", "a longer prompt", "x"]
+    flags = [part for prompt in prompts for part in ("-p", prompt)]
+    done = cli("run", engine, *flags, "--json", "--max-tokens", 6, "--logprobs", 2, *GREEDY)
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["prompt"] for line in lines] == prompts
+    for line in lines:
+        assert line["output_tokens"] == len(line["token_ids"]) == len(line["logprobs"]) == 6
+        assert line["finish_reason"] == "length"
+        assert line["ttft_s"] > 0
+        assert line["tokens_per_s"] > 0
+        alone = cli("run", engine, "-p", line["prompt"], "--json", "--max-tokens", 6, *GREEDY)
+        assert json.loads(alone.stdout)["token_ids"] == line["token_ids"]
+
+
+def test_run_shows_several_prompts_with_their_texts(cli: Cli, engine: Path) -> None:
+    done = cli("run", engine, "-p", "one", "-p", "two", "--max-tokens", 4, *GREEDY)
+    assert "> one" in done.stdout
+    assert "> two" in done.stdout
+
+
+def test_run_reads_standard_input(cli: Cli, engine: Path) -> None:
+    flags = ("--json", "--max-tokens", 4, *GREEDY)
+    piped, given = cli("run", engine, *flags, input="hello\n"), cli("run", engine, "-p", "hello", *flags)
+    assert json.loads(piped.stdout)["token_ids"] == json.loads(given.stdout)["token_ids"]
+
+
+def test_run_chat_uses_the_template(cli: Cli, engine: Path) -> None:
+    flags = ("--json", "--max-tokens", 5, *GREEDY)
+    chat = cli("run", engine, "--chat", "--system", "be kind", "-p", "hi", *flags)
+    plain = cli("run", engine, "-p", "system: be kind\nuser: hi\na: ", *flags)
+    assert json.loads(chat.stdout)["token_ids"] == json.loads(plain.stdout)["token_ids"]
+
+
+def test_interactive_holds_a_conversation(cli: Cli, engine: Path) -> None:
+    done = cli(
+        "run", engine, "--interactive", "--max-tokens", 4, *GREEDY, input="hi\n/clear\nhi\n\n/exit\nnever asked\n"
+    )
+    assert done.returncode == 0, done.stderr
+    answers = done.stdout.splitlines()
+    assert answers[0] == answers[1]
+    assert done.stderr.count("[4 tokens") == 2
+
+
+def test_interactive_goes_on_after_a_turn_that_is_too_long(cli: Cli, engine: Path) -> None:
+    done = cli("run", engine, "--interactive", "--max-tokens", 4, *GREEDY, input=f"{'x' * 200}\nhi\n")
+    assert done.returncode == 0
+    assert "max_seq_len" in done.stderr
+    assert done.stderr.count("[4 tokens") == 1
+
+
+def test_inspect(cli: Cli, engine: Path) -> None:
+    text = cli("inspect", engine).stdout
+    for part in ("LlamaForCausalLM", "max_seq_len", "96 tokens", "KV cache", "Fused", "Kernels", "top-1 agreement"):
+        assert part in text
+    data = json.loads(cli("inspect", engine, "--json").stdout)
+    manifest, memory = data["manifest"], data["memory"]
+    assert memory["weights"] == (engine / "weights.bin").stat().st_size
+    assert memory["kv_per_token"] == 2 * 2 * 2 * 16 * 4  # K and V, layers, heads, head size, bytes
+    assert memory["kv_at_limits"] == manifest["limits"]["max_batch_size"] * memory["kv_one_sequence"]
+    assert "linear<" in cli("inspect", engine, "--tactics").stdout
+
+
+def test_doctor(cli: Cli) -> None:
+    data = json.loads(cli("doctor", "--no-measure", "--json").stdout)
+    names = {finding["name"]: finding for finding in data["findings"]}
+    assert {"instruction sets", "cores", "memory", "C++ compiler", "build libraries", "target cpu"} <= names.keys()
+    assert names["build libraries"]["ok"]
+    assert "torch" in names["build libraries"]["value"]
+
+
+def test_doctor_without_a_compiler_says_what_to_install(cli: Cli) -> None:
+    done = cli("doctor", "--no-measure", env={"CXX": "/nonexistent/c++"})
+    assert done.returncode == 0
+    assert "warn" in done.stdout
+    assert "CXX" in done.stdout
+
+
+def test_bench(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
+    output = tmp_path / "e"
+    assert cli("build", checkpoint, "-o", output, "--no-check").returncode == 0  # max_seq_len 128: too small for all
+    done = cli("bench", output)
+    assert done.returncode == 2
+    assert "w1 needs max_seq_len 256, this engine has 128" in done.stderr

