@@ -1,0 +1,157 @@
+"""A small engine around the attention kernel: a paged cache with scattered blocks, fed step by step."""
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+DRIVER = """
+#include "attention/cpu/paged_attention.h"
+using Kernel = es::PagedAttention<es::{element}, {heads}, {kv_heads}, {d}, {dv}, {block}>;
+extern "C" int64_t scratch_floats(int threads, int tokens) {{ return Kernel::scratch_floats(threads, tokens); }}
+extern "C" int64_t k_block_bytes() {{ return Kernel::k_block_bytes; }}
+extern "C" int64_t v_block_bytes() {{ return Kernel::v_block_bytes; }}
+extern "C" void run(int threads, int tokens, int seqs, int max_blocks, const float* q, const float* k, const float* v,
+                    float* out, uint8_t* k_cache, uint8_t* v_cache, const int32_t* query_start,
+                    const int32_t* context_length, const int32_t* block_table, float scale, float softcap, int window,
+                    const float* sinks, float* scratch) {{
+  es::ThreadPool pool(threads);
+  const es::AttentionStep step{{tokens, seqs, max_blocks, query_start, context_length, block_table}};
+  Kernel::run(pool, {{q, {heads} * {d}, {d}}}, {{k, {kv_heads} * {d}, {d}}}, {{v, {kv_heads} * {dv}, {dv}}},
+              {{out, {heads} * {dv}, {dv}}}, {{k_cache, v_cache}}, step, scale, softcap, window, sinks, scratch);
+}}
+"""
+
+
+@dataclass(frozen=True)
+class Shape:
+    element: str
+    heads: int
+    kv_heads: int
+    d: int
+    dv: int
+    block: int
+
+    @property
+    def itemsize(self) -> int:
+        return 4 if self.element == "Fp32" else 2
+
+    def __str__(self) -> str:
+        return f"{self.element.lower()}-{self.heads}x{self.kv_heads}-d{self.d}-dv{self.dv}-block{self.block}"
+
+
+@dataclass(frozen=True)
+class Options:
+    scale: float = 0.3
+    softcap: float = 0.0
+    window: int = 0
+    sinks: np.ndarray | None = None
+
+
+@dataclass
+class Sequence:
+    """The whole of a sequence's q [T, H, D], k [T, Hk, D], v [T, Hk, Dv], and how much of it has been attended."""
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    done: int = 0
+    blocks: list[int] = field(default_factory=list)
+    outputs: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def output(self) -> np.ndarray:
+        return np.concatenate(self.outputs)
+
+
+class AttentionRunner:
+    """Attends step by step. Every byte of the cache and of the scratch that was not written is NaN."""
+
+    def __init__(self, library: ctypes.CDLL, shape: Shape, options: Options, num_blocks: int = 96) -> None:
+        for name in ("scratch_floats", "k_block_bytes", "v_block_bytes"):
+            getattr(library, name).restype = ctypes.c_int64
+        self.library, self.shape, self.options = library, shape, options
+        self.k_cache = np.full(num_blocks * library.k_block_bytes(), 0xFF, np.uint8)
+        self.v_cache = np.full(num_blocks * library.v_block_bytes(), 0xFF, np.uint8)
+        self.free = list(np.random.default_rng(0).permutation(num_blocks))
+
+    def step(self, chunks: list[tuple[Sequence, int]], threads: int = 2) -> None:
+        """The next `count` tokens of each sequence, all in one call."""
+        shape, block = self.shape, self.shape.block
+        counts = [count for _, count in chunks]
+        query_start = np.cumsum([0, *counts]).astype(np.int32)
+        context = np.array([s.done + count for s, count in chunks], np.int32)
+        for (s, _), length in zip(chunks, context, strict=True):
+            while len(s.blocks) * block < length:
+                s.blocks.append(int(self.free.pop()))
+        self._release(chunks)
+        table = np.full((len(chunks), max(len(s.blocks) for s, _ in chunks)), -1, np.int32)
+        for row, (s, _) in zip(table, chunks, strict=True):
+            row[: len(s.blocks)] = s.blocks
+        parts = [
+            np.concatenate([getattr(s, name)[s.done : s.done + count] for s, count in chunks])
+            for name in ("q", "k", "v")
+        ]
+        out = np.full((sum(counts), shape.heads, shape.dv), np.nan, np.float32)
+        scratch = np.full(self.library.scratch_floats(threads, sum(counts)), np.nan, np.float32)
+        self._call(threads, parts, out, query_start, context, table, scratch)
+        for (s, count), start in zip(chunks, query_start, strict=False):
+            s.outputs.append(out[start : start + count])
+            s.done += count
+
+    def _release(self, chunks: list[tuple[Sequence, int]]) -> None:
+        """Frees the blocks behind the window, as the runtime does: they are poisoned, and -1 in the table."""
+        if not self.options.window:
+            return
+        for s, _ in chunks:
+            for index in range(max(0, s.done - self.options.window + 1) // self.shape.block):
+                if s.blocks[index] >= 0:
+                    for cache in (self.k_cache, self.v_cache):
+                        cache.reshape(-1, cache.size // 96)[s.blocks[index]] = 0xFF
+                    self.free.insert(0, s.blocks[index])
+                    s.blocks[index] = -1
+
+    def _call(self, threads: int, parts: list[np.ndarray], out: np.ndarray, *arrays: np.ndarray) -> None:
+        query_start, context, table, scratch = arrays
+        options = self.options
+        pointers = [ctypes.c_void_p(x.ctypes.data) for x in (*parts, out, self.k_cache, self.v_cache)]
+        self.library.run(
+            threads, len(out), len(context), table.shape[1], *pointers,
+            *(ctypes.c_void_p(x.ctypes.data) for x in (query_start, context, table)),
+            ctypes.c_float(options.scale), ctypes.c_float(options.softcap), options.window,
+            ctypes.c_void_p(None if options.sinks is None else options.sinks.ctypes.data),
+            ctypes.c_void_p(scratch.ctypes.data),
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def attention_library(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[[Shape], ctypes.CDLL]:
+    def build(shape: Shape) -> ctypes.CDLL:
+        return compile_kernel(DRIVER.format(**vars(shape)))
+
+    return build
+
+
+@pytest.fixture
+def make_runner(attention_library: Callable[[Shape], ctypes.CDLL]) -> Callable[..., AttentionRunner]:
+    """make_runner(heads=..., ..., options) -> a runner with an empty cache."""
+
+    def make(shape: tuple, **options: float | np.ndarray | None) -> AttentionRunner:
+        described = Shape(*shape)
+        return AttentionRunner(attention_library(described), described, Options(**options))
+
+    return make
+
+
+@pytest.fixture
+def make_sequence() -> Callable[..., Sequence]:
+    """make_sequence(runner, tokens, seed) -> random q, k and v of that many tokens."""
+
+    def make(runner: AttentionRunner, tokens: int, seed: int = 0) -> Sequence:
+        rng, shape = np.random.default_rng(seed), runner.shape
+        sizes = ((shape.heads, shape.d), (shape.kv_heads, shape.d), (shape.kv_heads, shape.dv))
+        return Sequence(*(rng.standard_normal((tokens, *size)).astype(np.float32) for size in sizes))
+
+    return make
