@@ -39,7 +39,7 @@ def quantize(weight: np.ndarray, scheme: WeightScheme) -> tuple[np.ndarray, np.n
             part = np.asarray(weight[block, columns], np.float32)
             if part.size:
                 part = part.reshape(len(part), scale[block, groups].shape[1], -1)
-                values, scale[block, groups] = _quantize_groups(part, scheme.type, first)
+                values, scale[block, groups] = _quantize_groups(part, scheme.type, (first, groups.start))
                 q[block, columns] = values.reshape(len(part), -1)
     return q, scale
 
@@ -49,17 +49,17 @@ def dequantize(q: np.ndarray, scale: np.ndarray, k: int, group: int) -> np.ndarr
     return q.astype(np.float32) * np.repeat(scale, group or max(k, 1), axis=1)[:, :k]
 
 
-def _quantize_groups(x: np.ndarray, type_: WeightType, first_row: int) -> tuple[np.ndarray, np.ndarray]:
+def _quantize_groups(x: np.ndarray, type_: WeightType, origin: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """Quantize x, float32 [rows, groups, group size]: int8 values of the same shape, float32 scales [rows, groups]."""
     high, low = x.max(axis=2), x.min(axis=2)
     largest = np.maximum(high, -low)
     if type_ is WeightType.INT8:
         scale = _fp16(largest / 127)
-        _check(largest, scale, first_row)
+        _check(largest, scale, origin)
         return _round(x, scale, -127, 127).astype(np.int8), scale
     signed = _fp16(np.where(high >= -low, high, low) / -8)
     plain = _fp16(largest / 7)
-    _check(largest, plain, first_row)
+    _check(largest, plain, origin)
     values, other = _round(x, signed, -8, 7), _round(x, plain, -7, 7)
     use_other = _squared_error(x, other, plain) < _squared_error(x, values, signed)
     np.copyto(values, other, where=use_other[..., None])
@@ -76,12 +76,12 @@ def _fp16(scale: np.ndarray) -> np.ndarray:
     return np.where(short, away, rounded).astype(np.float32)
 
 
-def _check(largest: np.ndarray, scale: np.ndarray, first_row: int) -> None:
+def _check(largest: np.ndarray, scale: np.ndarray, origin: tuple[int, int]) -> None:
     bad = ~np.isfinite(scale)
     if bad.any():
         row, group = np.argwhere(bad)[0]
         raise BuildError(
-            f"row {first_row + row}, group {group}: its largest weight is {largest[row, group]}; weights must be "
+            f"row {origin[0] + row}, group {origin[1] + group}: its largest weight is {largest[row, group]}; weights must be "
             "finite and their scale must fit fp16 (65504). The checkpoint is damaged, or cannot be quantized."
         )
 

