@@ -86,7 +86,7 @@ _TEMPLATE = """\
 // {title}
 // Emitted by enginesmith: the network's kernel calls in order, with shapes, offsets and constants known.
 #include <algorithm>
-#include <memory>
+#include <string>
 #include <vector>
 
 {includes}
@@ -111,9 +111,8 @@ constexpr CacheLayer kLayers[] = {{
 }};
 
 int64_t scratch_bytes(int threads) {{
-  int64_t bytes = 64;
+  int64_t bytes = 4 * es::sample_scratch_floats(threads, kLimits.vocab_size);
 {scratch}
-  (void)threads;
   return bytes;
 }}
 
@@ -126,7 +125,8 @@ void check_cpu() {{
 
 struct EsEngine {{
   explicit EsEngine(const EsOpenArgs& args)
-      : weights(args.weights), pool(args.threads), arena(kArenaBytes), scratch(scratch_bytes(args.threads)) {{
+      : weights(args.weights), pool(args.threads), arena(kArenaBytes), scratch(scratch_bytes(args.threads)),
+        sampling(es::sample_scratch_floats(args.threads, kLimits.vocab_size) * 4) {{
     num_blocks.assign(args.num_blocks, args.num_blocks + args.num_groups);
     int layer = 0;
     for (const CacheLayer& sizes : kLayers) {{
@@ -138,12 +138,11 @@ struct EsEngine {{
 
   const uint8_t* weights;
   es::ThreadPool pool;
-  es::Memory arena, scratch;
+  es::Memory arena, scratch, sampling;
   std::vector<int32_t> num_blocks;
   std::vector<es::Memory> cache;
   es::KvLayer kv[{num_layers}];
   int32_t rows = 0;  // of logits in the arena
-  std::vector<uint8_t> sampling;
 }};
 
 namespace {{
@@ -203,7 +202,11 @@ const float* es_logits(EsEngine* engine) {{ return reinterpret_cast<const float*
 int es_sample(EsEngine* engine, const EsSample* sample) {{
   return es::guarded([&] {{
     es::require(sample->num_rows == engine->rows, "rows to sample", sample->num_rows, engine->rows);
-    es::sample(engine->pool, es_logits(engine), kLimits.vocab_size, *sample);
+    std::string error;
+    auto* const scratch = reinterpret_cast<float*>(engine->scratch.data());
+    if (es::sample(engine->pool, es_logits(engine), kLimits.vocab_size, *sample, scratch, &error) != 0) {{
+      throw es::Error("%s", error.c_str());
+    }}
   }});
 }}
 """
