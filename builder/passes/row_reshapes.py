@@ -36,9 +36,11 @@ def _sink(node: ir.Node) -> bool:
 
 
 def _reshaped_rows(value: ir.Value | None) -> ir.Value | None:
-    """What `value` is a reshape of, if that has rows of the same length."""
-    source = None if value is None else _reshaped(value)
-    return source if value is not None and source is not None and _keeps_last_dimension(source, value) else None
+    """What `value` is a reshape of, through any number of them that keep rows of the same length."""
+    source = None
+    while value is not None and (before := _reshaped(value)) is not None and _keeps_last_dimension(before, value):
+        source = value = before
+    return source
 
 
 def _absorb(node: ir.Node) -> bool:
