@@ -7,6 +7,7 @@
 #include "cpu/thread_pool.h"
 
 #define ES_INLINE inline __attribute__((always_inline))
+#define ES_UNROLL _Pragma("GCC unroll 16")
 
 namespace es {
 

@@ -7,6 +7,7 @@
 
 namespace es::avx2 {
 
+constexpr int64_t kStreamRows = 18;  // more rows share weights that are unpacked once
 constexpr int64_t kBlockK = 256;  // 16 KB of unpacked weights: half of a first-level cache
 
 ES_INLINE void load16(const float* w, __m256& low, __m256& high) {
@@ -21,7 +22,7 @@ ES_INLINE void load16(const uint16_t* w, __m256& low, __m256& high) {
 
 // acc[R][32] += x[R][k] * w, over H halves that lie `half` elements apart.
 template <int R, int H, class E>
-ES_INLINE void float_tile(const E* w, int64_t half, const float* x, int64_t stride, int64_t k, float* acc) {
+__attribute__((noinline)) void float_tile(const E* w, int64_t half, const float* x, int64_t stride, int64_t k, float* acc) {
   __m256 sum[R][2 * H];
   for (int r = 0; r < R; r++)
     for (int v = 0; v < 2 * H; v++) sum[r][v] = _mm256_loadu_ps(acc + r * kPanel + 8 * v);
@@ -52,27 +53,39 @@ ES_INLINE const float* unpack(const uint16_t* w, int64_t k, float* buffer) {
   return buffer;
 }
 
+// Few rows stream the panel as it lies: both halves at once while their sums fit in registers.
+template <class E>
+void float_stream(const E* panel, int64_t k, Rows x, int64_t rows, float* acc) {
+  const int64_t half = k * kHalf;
+  if (rows <= 2) {
+    for_row_tiles<2>(rows, [&](auto tile, int64_t r) { float_tile<tile, 2>(panel, half, x.row(r), x.stride, k, acc); });
+    return;
+  }
+  for (int h = 0; h < 2; h++)
+    for_row_tiles<6>(rows, [&](auto tile, int64_t r) {
+      float_tile<tile, 1>(panel + h * half, 0, x.row(r), x.stride, k, acc + r * kPanel + h * kHalf);
+    });
+}
+
 // acc[rows][32] = x * panel.
 template <class E>
 void float_panel(const E* panel, int64_t k, Rows x, int64_t rows, float* acc) {
   std::fill(acc, acc + rows * kPanel, 0.0f);
-  const int64_t half = k * kHalf;
-  if (rows == 1) return float_tile<1, 2>(panel, half, x.data, x.stride, k, acc);
-  if (rows <= 4) {
-    for (int h = 0; h < 2; h++)
-      for_row_tiles<4>(rows, [&](auto tile, int64_t r) {
-        float_tile<tile, 1>(panel + h * half, 0, x.row(r), x.stride, k, acc + r * kPanel + h * kHalf);
-      });
-    return;
-  }
+  if (rows <= 6) return float_stream(panel, k, x, rows, acc);
   alignas(64) float buffer[kBlockK * kHalf];
   for (int h = 0; h < 2; h++)
     for (int64_t first = 0; first < k; first += kBlockK) {
       const int64_t n = std::min(kBlockK, k - first);
-      const float* w = unpack(panel + h * half + first * kHalf, n, buffer);
-      for_row_tiles<6>(rows, [&](auto tile, int64_t r) {
-        float_tile<tile, 1>(w, 0, x.row(r) + first, x.stride, n, acc + r * kPanel + h * kHalf);
-      });
+      const E* packed = panel + h * k * kHalf + first * kHalf;
+      const auto tiles = [&](const auto* w) {
+        for_row_tiles<6>(rows, [&](auto tile, int64_t r) {
+          float_tile<tile, 1>(w, 0, x.row(r) + first, x.stride, n, acc + r * kPanel + h * kHalf);
+        });
+      };
+      if (rows <= kStreamRows)
+        tiles(packed);
+      else
+        tiles(unpack(packed, n, buffer));
     }
 }
 
