@@ -17,12 +17,13 @@ from .targets.cpu.work import Work, work_of
 @dataclass(frozen=True)
 class CheckResult:
     """The engine's logits beside Transformers' in float32. `distance`: the worst difference of any logit, relative to
-    the spread (standard deviation) of its row; `kl`: the largest KL divergence of any row, in nats; `top1`: the share of
-    rows whose best token agrees. `distance_bar` and `kl_bar` are what the scheme is allowed."""
+    the spread (standard deviation) of its row; `kl`: the mean KL divergence of a row, in nats, and `kl_worst` the largest;
+    `top1`: the share of rows whose best token agrees. `distance_bar` and `kl_bar` are what the scheme is allowed."""
 
     rows: int
     distance: float
     kl: float
+    kl_worst: float
     top1: float
     distance_bar: float
     kl_bar: float
