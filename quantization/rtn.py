@@ -81,8 +81,8 @@ def _check(largest: np.ndarray, scale: np.ndarray, origin: tuple[int, int]) -> N
     if bad.any():
         row, group = np.argwhere(bad)[0]
         raise BuildError(
-            f"row {origin[0] + row}, group {origin[1] + group}: its largest weight is {largest[row, group]}; weights must be "
-            "finite and their scale must fit fp16 (65504). The checkpoint is damaged, or cannot be quantized."
+            f"row {origin[0] + row}, group {origin[1] + group}: its largest weight is {largest[row, group]}; weights "
+            "must be finite and their scale must fit fp16 (65504). The checkpoint is damaged, or cannot be quantized."
         )
 
 
