@@ -18,14 +18,14 @@ from enginesmith.cache import cache_dir
 from enginesmith.plugins.cpu.isa import Isa, machine_flags
 
 PLUGINS = Path(enginesmith.__file__).parent / "plugins"
-FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wextra", "-fPIC", "-shared")
+FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wextra", "-fPIC", "-pthread")
 
 
 @cache
 def compiler() -> tuple[str, ...] | None:
     """The C++ compiler's command: $CXX, g++, clang++, or the one in the package ziglang."""
-    for name in (os.environ.get("CXX"), "g++", "clang++"):
-        if name and shutil.which(name):
+    for name in (os.environ.get("CXX") or "", "g++", "clang++"):
+        if shutil.which(name):
             return (name,)
     return (sys.executable, "-m", "ziglang", "c++") if find_spec("ziglang") else None
 
@@ -36,12 +36,17 @@ def headers_digest() -> bytes:
     return hashlib.sha256(b"\0".join(texts)).digest()
 
 
-def compile_shared(source: str, isa: Isa) -> Path:
-    """The shared object of `source`, from the cache where the same source, headers and flags were compiled before."""
+def compile_command(isa: Isa) -> list[str]:
+    """The compiler with the options that engines are compiled with; skips the test where there is none."""
     command = compiler()
     if command is None:
         pytest.skip("no C++ compiler: install g++ or the package ziglang")
-    arguments = [*command, *FLAGS, *isa.compiler_flags, "-I", str(PLUGINS), "-pthread"]
+    return [*command, *FLAGS, *isa.compiler_flags, "-I", str(PLUGINS)]
+
+
+def compile_shared(source: str, isa: Isa) -> Path:
+    """The shared object of `source`, from the cache where the same source, headers and flags were compiled before."""
+    arguments = [*compile_command(isa), "-shared"]
     key = hashlib.sha256(headers_digest() + "\0".join([source, *arguments]).encode()).hexdigest()[:32]
     library = cache_dir("test-kernels") / f"{key}.so"
     if not library.exists():
@@ -51,6 +56,12 @@ def compile_shared(source: str, isa: Isa) -> Path:
             )
             assert done.returncode == 0, f"the compiler refused the driver:\n{done.stderr}\n{source}"
     return library
+
+
+@pytest.fixture(scope="session")
+def compiler_command() -> Callable[[Isa], list[str]]:
+    """`compiler_command(isa)` -> the compiler and its options, to which a source or -fsyntax-only is added."""
+    return compile_command
 
 
 @pytest.fixture(scope="session")

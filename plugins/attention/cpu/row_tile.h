@@ -173,20 +173,21 @@ struct RowTile {
   template <int M, int N>
   void score(int row, int v, const Keys& keys) {
     const Element* k[N];
-    unroll<N>([&](auto n) ES_INLINE { k[n] = keys.k[(v + n) * kLanes / kGranule] + (v + n) * kLanes % kGranule; });
+    unroll<N>([&](auto n)
+                  ES_ALWAYS_INLINE { k[n] = keys.k[(v + n) * kLanes / kGranule] + (v + n) * kLanes % kGranule; });
     const float* query = q + row * D;
     VF sum[M][N];
-    unroll<M>([&](auto m) ES_INLINE { unroll<N>([&](auto n) ES_INLINE { sum[m][n] = VF::zero(); }); });
+    unroll<M>([&](auto m) ES_ALWAYS_INLINE { unroll<N>([&](auto n) ES_ALWAYS_INLINE { sum[m][n] = VF::zero(); }); });
     for (int d = 0; d < D; ++d) {
       VF key[N];
-      unroll<N>([&](auto n) ES_INLINE { key[n] = E::load(k[n] + d * BlockSize); });
-      unroll<M>([&](auto m) ES_INLINE {
+      unroll<N>([&](auto n) ES_ALWAYS_INLINE { key[n] = E::load(k[n] + d * BlockSize); });
+      unroll<M>([&](auto m) ES_ALWAYS_INLINE {
         const VF x = VF::broadcast(query[m * D + d]);
-        unroll<N>([&](auto n) ES_INLINE { sum[m][n] = fma(x, key[n], sum[m][n]); });
+        unroll<N>([&](auto n) ES_ALWAYS_INLINE { sum[m][n] = fma(x, key[n], sum[m][n]); });
       });
     }
-    unroll<M>([&](auto m) ES_INLINE {
-      unroll<N>([&](auto n) ES_INLINE { sum[m][n].store(scores + (row + m) * kKeys + (v + n) * kLanes); });
+    unroll<M>([&](auto m) ES_ALWAYS_INLINE {
+      unroll<N>([&](auto n) ES_ALWAYS_INLINE { sum[m][n].store(scores + (row + m) * kKeys + (v + n) * kLanes); });
     });
   }
 
@@ -237,9 +238,10 @@ struct RowTile {
   template <int M, int N, int Tail>
   void accumulate_columns(int row, int c, int first, int last, const Keys& keys) {
     VF sum[M][N];
-    unroll<M>([&](auto m) ES_INLINE {
+    unroll<M>([&](auto m) ES_ALWAYS_INLINE {
       const VF scale = VF::broadcast(decay[row + m]);
-      unroll<N>([&](auto n) ES_INLINE { sum[m][n] = VF::load(state[row + m].output + (c + n) * kLanes) * scale; });
+      unroll<N>([&](auto n)
+                    ES_ALWAYS_INLINE { sum[m][n] = VF::load(state[row + m].output + (c + n) * kLanes) * scale; });
     });
     for (int i = first / kGranule; i <= last / kGranule; ++i) {
       const Element* v = keys.v[i] + c * kLanes;
@@ -247,20 +249,20 @@ struct RowTile {
       const int end = std::min(kGranule - 1, last - i * kGranule);
       for (int j = std::max(0, first - i * kGranule); j <= end; ++j) {
         VF value[N];
-        unroll<N>([&](auto n) ES_INLINE {
+        unroll<N>([&](auto n) ES_ALWAYS_INLINE {
           if constexpr (Tail > 0 && n == N - 1)
             value[n] = E::load(v + j * Dv + n * kLanes, Tail);
           else
             value[n] = E::load(v + j * Dv + n * kLanes);
         });
-        unroll<M>([&](auto m) ES_INLINE {
+        unroll<M>([&](auto m) ES_ALWAYS_INLINE {
           const VF w = VF::broadcast(weights[m * kKeys + j]);
-          unroll<N>([&](auto n) ES_INLINE { sum[m][n] = fma(w, value[n], sum[m][n]); });
+          unroll<N>([&](auto n) ES_ALWAYS_INLINE { sum[m][n] = fma(w, value[n], sum[m][n]); });
         });
       }
     }
-    unroll<M>([&](auto m) ES_INLINE {
-      unroll<N>([&](auto n) ES_INLINE { sum[m][n].store(state[row + m].output + (c + n) * kLanes); });
+    unroll<M>([&](auto m) ES_ALWAYS_INLINE {
+      unroll<N>([&](auto n) ES_ALWAYS_INLINE { sum[m][n].store(state[row + m].output + (c + n) * kLanes); });
     });
   }
 };
