@@ -34,6 +34,7 @@ def _merge(graph: ir.Graph, group: list[Linear]) -> int:
     if any(linear.bias is not None for linear in group):
         bias = _concat(anchor, [linear.bias or _zeros(graph, linear.n) for linear in group], 0, f"{name}.bias")
     merged = linear_before(anchor, replace(group[0], weight=weight, bias=bias), name)
+    merged.name = name
     shape = g.dims(merged)
     assert shape is not None
     split = split_before(anchor, merged, len(shape) - 1, [linear.n for linear in group])

@@ -16,6 +16,7 @@ from .linear import fuse_linears
 from .merge_linears import merge_linears
 from .names import make_names_unique
 from .no_ops import remove_no_ops
+from .norm import fuse_norms
 from .norm_offset import fold_norm_offsets
 from .partial_rotary import fuse_partial_rotary
 from .residual_epilogue import fuse_residuals
@@ -37,6 +38,7 @@ CLEANING: dict[str, Pass] = {
     "dead_code": eliminate_dead_code,
 }
 FUSING: dict[str, Pass] = {
+    "norm": fuse_norms,
     "norm_offset": fold_norm_offsets,
     "linear": fuse_linears,
     "row_reshapes": move_row_reshapes,
