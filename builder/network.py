@@ -1,7 +1,7 @@
 """The network: what tracing makes, passes improve, and targets lower. docs/network.md lists its operations."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,10 @@ class Parameter:
 class Network:
     """A decoder over packed tokens: input_ids [T], position_ids [T], logits_rows [R] int64 -> logits [R, V] float32.
 
-    `parameters` are all tensors a checkpoint of this architecture holds, shared ones once; those that the graph uses are
-    initializers of the same name without data. `tied` maps the other names of shared ones to the name here.
-    `ignorable_unexpected` are regular expressions of tensors a checkpoint may hold in addition. `base_prefix` is the
-    prefix ("model") that checkpoints of the headless model lack.
-    `renames` are (regular expression, replacement) pairs which turn an older checkpoint's tensor names into these.
+    `parameters` are all tensors a checkpoint of this architecture holds, shared ones once; those that the graph uses
+    are initializers of the same name without data. `tied` maps other names under which a checkpoint may store a tensor
+    to the name here: those of shared tensors, and older ones. `ignorable_unexpected` are regular expressions of tensors
+    a checkpoint may hold in addition. `base_prefix` is the prefix ("model") that a headless model's checkpoint lacks.
     """
 
     model: ir.Model
@@ -36,7 +35,6 @@ class Network:
     base_prefix: str
     vocab_size: int
     num_layers: int
-    renames: list[tuple[str, str]] = field(default_factory=list)
 
     @property
     def graph(self) -> ir.Graph:
@@ -65,7 +63,6 @@ class Network:
             "base_prefix": self.base_prefix,
             "vocab_size": self.vocab_size,
             "num_layers": self.num_layers,
-            "renames": self.renames,
         }
         _facts_path(path).write_text(json.dumps(facts))
 
@@ -79,7 +76,6 @@ class Network:
             model.graph.inputs.remove(value)
             model.graph.initializers[str(value.name)] = value
         facts["parameters"] = {name: Parameter(name, tuple(shape)) for name, shape in facts["parameters"].items()}
-        facts["renames"] = [(pattern, replacement) for pattern, replacement in facts["renames"]]
         return cls(model=model, **facts)
 
 

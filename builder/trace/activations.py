@@ -1,6 +1,7 @@
 """Activations written out by hand: GELU's several spellings, recognised by what they compute."""
 
 import types
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ def fuse_activations(model: nn.Module) -> None:
                 module.forward = types.MethodType(_forward(approximate), module)
 
 
-def _forward(approximate: str):
+def _forward(approximate: str) -> Callable[[nn.Module, Tensor], Tensor]:
     def forward(self: nn.Module, x: Tensor) -> Tensor:
         return functional.gelu(x, approximate=approximate)
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-from .convert import HANDLERS, Converter, Value, handles
+from .convert import HANDLERS, Converter, FxNode, Value, handles
 
 _FAR = torch.iinfo(torch.int64).max
 
@@ -15,38 +15,38 @@ _FAR = torch.iinfo(torch.int64).max
     "view", "reshape", "_unsafe_view", "unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims", "flatten.using_ints",
     "unflatten.int", "view_as", "reshape_as",
 )  # fmt: skip
-def _reshape(c: Converter, node: Node) -> Value:
+def _reshape(c: Converter, node: FxNode) -> Value:
     return c.reshape(node.args[0])
 
 
-def _getitem(c: Converter, node: Node) -> Value:
-    return c.values(node.args[0])[node.args[1]]  # type: ignore[arg-type]
+def _getitem(c: Converter, node: FxNode) -> Value:
+    return c.values(node.args[0])[node.args[1]]
 
 
 HANDLERS[operator.getitem] = _getitem
 
 
-def _transpose(c: Converter, node: Node, order: list[int]) -> Value:
+def _transpose(c: Converter, node: FxNode, order: list[int]) -> Value:
     return c.emit("Transpose", [node.args[0]], perm=order)
 
 
 @handles("transpose.int", "swapaxes", "swapdims", "t", "mT")
-def _swap(c: Converter, node: Node) -> Value:
+def _swap(c: Converter, node: FxNode) -> Value:
     order = list(range(node.meta["val"].ndim))
     a, b = node.args[1:3] if len(node.args) > 1 else (-2, -1)
-    order[a], order[b] = order[b], order[a]  # type: ignore[index]
+    order[a], order[b] = order[b], order[a]
     return _transpose(c, node, order)
 
 
 @handles("permute")
-def _permute(c: Converter, node: Node) -> Value:
+def _permute(c: Converter, node: FxNode) -> Value:
     rank = node.meta["val"].ndim
-    return _transpose(c, node, [dim % rank for dim in node.args[1]])  # type: ignore[union-attr]
+    return _transpose(c, node, [dim % rank for dim in node.args[1]])
 
 
 @handles("expand", "expand_as")
-def _expand(c: Converter, node: Node) -> Value:
-    shape, target = node.args[0].meta["val"].shape, node.meta["val"].shape  # type: ignore[union-attr]
+def _expand(c: Converter, node: FxNode) -> Value:
+    shape, target = node.args[0].meta["val"].shape, node.meta["val"].shape
     if c.dims(shape) == c.dims(target):
         return c.value(node.args[0])
     padded = [1] * (len(target) - len(shape)) + list(shape)
@@ -61,22 +61,22 @@ def _expanded_size(old: int | str, new: int | str) -> int:
 
 
 @handles("repeat")
-def _repeat(c: Converter, node: Node) -> Value:
+def _repeat(c: Converter, node: FxNode) -> Value:
     counts: Any = node.args[1]
     if not all(isinstance(count, int) for count in counts):
         return c.refuse("a repetition of a token dimension")
-    x = node.args[0].meta["val"]  # type: ignore[union-attr]
+    x = node.args[0].meta["val"]
     padded = x.reshape(*(1,) * (len(counts) - x.ndim), *x.shape)
     return c.emit("Tile", [c.reshape(node.args[0], padded), c.constant(list(counts))])
 
 
 @handles("repeat_interleave.self_int")
-def _repeat_interleave(c: Converter, node: Node) -> Value:
-    x = node.args[0].meta["val"]  # type: ignore[union-attr]
+def _repeat_interleave(c: Converter, node: FxNode) -> Value:
+    x = node.args[0].meta["val"]
     count, dim = node.args[1], node.args[2] if len(node.args) > 2 else node.kwargs.get("dim")
     if dim is None or not isinstance(count, int):
         return c.refuse("repeat_interleave without a dimension")
-    dim = dim % x.ndim  # type: ignore[operator]
+    dim = dim % x.ndim
     apart = c.reshape(node.args[0], x.unsqueeze(dim + 1))
     sizes = [1] * (x.ndim + 1)
     sizes[dim + 1] = count
@@ -85,8 +85,8 @@ def _repeat_interleave(c: Converter, node: Node) -> Value:
 
 
 @handles("slice.Tensor", "narrow")
-def _slice(c: Converter, node: Node) -> Value:
-    x = node.args[0].meta["val"]  # type: ignore[union-attr]
+def _slice(c: Converter, node: FxNode) -> Value:
+    x = node.args[0].meta["val"]
     dim, start, end, step = _slice_arguments(node)
     dim = dim % x.ndim
     if step == 1 and start in (0, None) and c.dims(x.shape) == c.dims(node.meta["val"].shape):
@@ -96,12 +96,12 @@ def _slice(c: Converter, node: Node) -> Value:
     return slice_axis(c, node.args[0], dim, start or 0, _FAR if end is None else end, step, node.meta["val"])
 
 
-def _slice_arguments(node: Node) -> tuple[int, Any, Any, int]:
+def _slice_arguments(node: FxNode) -> tuple[int, Any, Any, int]:
     if node.target is torch.ops.aten.narrow.default:
         _, dim, start, length = node.args
-        return dim, start, start + length, 1  # type: ignore[operator,return-value]
+        return dim, start, start + length, 1
     named = dict(zip(("self", "dim", "start", "end", "step"), node.args, strict=False)) | dict(node.kwargs)
-    return named.get("dim", 0), named.get("start"), named.get("end"), named.get("step", 1)  # type: ignore[return-value]
+    return named.get("dim", 0), named.get("start"), named.get("end"), named.get("step", 1)
 
 
 def slice_axis(c: Converter, x: Any, dim: int, start: int, end: int, step: int, like: torch.Tensor) -> Value:
@@ -109,9 +109,9 @@ def slice_axis(c: Converter, x: Any, dim: int, start: int, end: int, step: int, 
 
 
 @handles("select.int")
-def _select(c: Converter, node: Node) -> Value:
-    x = node.args[0].meta["val"]  # type: ignore[union-attr]
-    dim, index = node.args[1] % x.ndim, node.args[2]  # type: ignore[operator]
+def _select(c: Converter, node: FxNode) -> Value:
+    x = node.args[0].meta["val"]
+    dim, index = node.args[1] % x.ndim, node.args[2]
     if x.shape[dim] == 1:
         return c.reshape(node.args[0])
     if not isinstance(x.shape[dim], int) or not isinstance(index, int):
@@ -121,17 +121,17 @@ def _select(c: Converter, node: Node) -> Value:
 
 
 @handles("split.Tensor", "split_with_sizes", "chunk", "tensor_split.sections")
-def _split(c: Converter, node: Node) -> tuple[Value, ...]:
+def _split(c: Converter, node: FxNode) -> tuple[Value, ...]:
     parts = node.meta["val"]
-    dim = c.axis(node.args[0], _dim_argument(node, 2, 0))  # type: ignore[arg-type]
+    dim = c.axis(node.args[0], _dim_argument(node, 2, 0))
     if len(parts) == 1:
         return (c.value(node.args[0]),)
     return c.emit("Split", [node.args[0], c.constant([part.shape[dim] for part in parts])], *parts, axis=dim)
 
 
 @handles("unbind.int")
-def _unbind(c: Converter, node: Node) -> tuple[Value, ...]:
-    dim = c.axis(node.args[0], _dim_argument(node, 1, 0))  # type: ignore[arg-type]
+def _unbind(c: Converter, node: FxNode) -> tuple[Value, ...]:
+    dim = c.axis(node.args[0], _dim_argument(node, 1, 0))
     parts = node.meta["val"]
     apart = [part.unsqueeze(dim) for part in parts]
     ones = c.constant([1] * len(parts))
@@ -139,13 +139,13 @@ def _unbind(c: Converter, node: Node) -> tuple[Value, ...]:
     return tuple(c.reshape(piece, part) for piece, part in zip(pieces, parts, strict=True))
 
 
-def _dim_argument(node: Node, position: int, default: int) -> int:
+def _dim_argument(node: FxNode, position: int, default: int) -> int:
     found = node.args[position] if len(node.args) > position else node.kwargs.get("dim", default)
-    return found  # type: ignore[return-value]
+    return found
 
 
 @handles("cat", "concat")
-def _cat(c: Converter, node: Node) -> Value:
+def _cat(c: Converter, node: FxNode) -> Value:
     tensors: Any = node.args[0]
     dim = _dim_argument(node, 1, 0) % node.meta["val"].ndim
     for tensor in tensors:
@@ -156,7 +156,7 @@ def _cat(c: Converter, node: Node) -> Value:
 
 
 @handles("stack")
-def _stack(c: Converter, node: Node) -> Value:
+def _stack(c: Converter, node: FxNode) -> Value:
     tensors: Any = node.args[0]
     dim = _dim_argument(node, 1, 0) % node.meta["val"].ndim
     dtype = node.meta["val"].dtype
@@ -165,51 +165,51 @@ def _stack(c: Converter, node: Node) -> Value:
 
 
 @handles("index.Tensor")
-def _index(c: Converter, node: Node) -> Value:
+def _index(c: Converter, node: FxNode) -> Value:
     """One index tensor along one dimension; along tokens it may only be `logits_rows`' choice of rows."""
     x, indices = node.args
-    used = [(dim, index) for dim, index in enumerate(indices) if index is not None]  # type: ignore[arg-type]
-    if len(used) != 1 or used[0][1].meta["val"].dtype == torch.bool:  # type: ignore[union-attr]
+    used = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if len(used) != 1 or used[0][1].meta["val"].dtype == torch.bool:
         return c.refuse("indexing with several tensors or a mask")
     return c.emit("Gather", [x, used[0][1]], axis=used[0][0])
 
 
 @handles("index_select")
-def _index_select(c: Converter, node: Node) -> Value:
+def _index_select(c: Converter, node: FxNode) -> Value:
     return c.emit("Gather", [node.args[0], node.args[2]], axis=node.args[1])
 
 
 @handles("embedding")
-def _embedding(c: Converter, node: Node) -> Value:
+def _embedding(c: Converter, node: FxNode) -> Value:
     return c.emit("Gather", [node.args[0], node.args[1]], axis=0)
 
 
 @handles("gather")
-def _gather(c: Converter, node: Node) -> Value:
-    dim = c.axis(node.args[0], node.args[1])  # type: ignore[arg-type]
+def _gather(c: Converter, node: FxNode) -> Value:
+    dim = c.axis(node.args[0], node.args[1])
     return c.emit("GatherElements", [node.args[0], node.args[2]], axis=dim)
 
 
 @handles("scatter.src", "scatter.value")
-def _scatter(c: Converter, node: Node) -> Value:
+def _scatter(c: Converter, node: FxNode) -> Value:
     x, dim, index, source = node.args[:4]
-    dim = c.axis(x, dim)  # type: ignore[arg-type]
+    dim = c.axis(x, dim)
     if not isinstance(source, Node):
-        like = index.meta["val"].to(x.meta["val"].dtype)  # type: ignore[union-attr]
-        ones = c.emit("Cast", [c.emit("Equal", [index, index], index.meta["val"] == 0)], like, to=c.value(x).dtype)  # type: ignore[union-attr]
-        source = c.emit("Mul", [ones, c.value(source, x.meta["val"].dtype)], like)  # type: ignore[union-attr]
+        like = index.meta["val"].to(x.meta["val"].dtype)
+        ones = c.emit("Cast", [c.emit("Equal", [index, index], index.meta["val"] == 0)], like, to=c.value(x).dtype)
+        source = c.emit("Mul", [ones, c.value(source, x.meta["val"].dtype)], like)
     return c.emit("ScatterElements", [x, index, source], axis=dim)
 
 
 @handles("constant_pad_nd", "pad")
-def _pad(c: Converter, node: Node) -> Value:
+def _pad(c: Converter, node: FxNode) -> Value:
     x, pads = node.args[:2]
-    rank = x.meta["val"].ndim  # type: ignore[union-attr]
+    rank = x.meta["val"].ndim
     before, after = [0] * rank, [0] * rank
-    for i in range(len(pads) // 2):  # type: ignore[arg-type]
-        before[rank - 1 - i], after[rank - 1 - i] = pads[2 * i], pads[2 * i + 1]  # type: ignore[index]
-        if pads[2 * i] or pads[2 * i + 1]:  # type: ignore[index]
-            c.axis(x, rank - 1 - i)  # type: ignore[arg-type]
+    for i in range(len(pads) // 2):
+        before[rank - 1 - i], after[rank - 1 - i] = pads[2 * i], pads[2 * i + 1]
+        if pads[2 * i] or pads[2 * i + 1]:
+            c.axis(x, rank - 1 - i)
     if len(node.args) > 2 and not isinstance(node.args[2], (int, float)):
         return c.refuse("padding that is not constant")
     fill = node.args[2] if len(node.args) > 2 else 0.0
@@ -220,9 +220,9 @@ _FILLS = {"full_like": None, "zeros_like": 0, "ones_like": 1, "new_zeros": 0, "n
 
 
 @handles(*_FILLS, "new_full", "full", "scalar_tensor", "empty_like", "new_empty")
-def _fill(c: Converter, node: Node) -> Value:
+def _fill(c: Converter, node: FxNode) -> Value:
     """A number in a shape: one element, spread."""
-    name = node.target._opname  # type: ignore[union-attr]
+    name = node.target._opname
     fill = _FILLS.get(name)
     if fill is None:
         position = {"new_full": 2, "scalar_tensor": 0}.get(name, 1)

@@ -8,16 +8,16 @@ from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from ...errors import UnsupportedModelError
-from . import ops
+from . import ops  # noqa: F401  (defines the operators)
 from .masks import LazyMask, MaskSpec, lazy_mask
 
 NAME = "enginesmith"
 
 # Keywords that do not change what attention computes in inference without a dense cache.
-_HARMLESS = frozenset(
-    "position_ids use_cache output_attentions output_hidden_states return_dict cache past_key_values cache_position "
-    "position_embeddings dropout training num_items_in_batch is_causal".split()
-)
+_HARMLESS = {
+    "cache", "cache_position", "dropout", "is_causal", "num_items_in_batch", "output_attentions",
+    "output_hidden_states", "past_key_values", "position_embeddings", "position_ids", "return_dict", "training", "use_cache",
+}  # fmt: skip
 
 
 def register_attention() -> None:
@@ -76,6 +76,3 @@ def _mask(module: torch.nn.Module, mask: Any, is_causal: bool | None, sliding_wi
         raise UnsupportedModelError(f"{type(module).__name__} makes its own attention mask, which is not supported")
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     return MaskSpec(causal=bool(causal), window=int(sliding_window or 0))
-
-
-__all__ = ["NAME", "ops", "register_attention"]

@@ -4,14 +4,13 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
-from torch import nn
 
 from ...progress import Progress
 from ..network import Network, Parameter
 from . import names
 from .activations import fuse_activations
-from .convert import Converter
-from .export import INPUT_NAMES, PARAMETER_PREFIX, export
+from .convert import WRAPPER_PREFIX, Converter
+from .export import INPUT_NAMES, export
 from .norms import fuse_norms
 from .skeleton import fake_parameters, make_skeleton
 
@@ -28,17 +27,17 @@ def build_network(config: dict[str, Any], max_seq_len: int, progress: Progress) 
         task.advance(2)
         graph = convert(program, tied)
         task.advance()
+    parameters = names.checkpoint_parameters(model, tied)
     return Network(
         model=ir.Model(graph, ir_version=11, producer_name="enginesmith"),
-        parameters=names.checkpoint_parameters(model, tied),
-        tied=tied,
+        parameters=parameters,
+        tied=names.older_names(model, parameters) | tied,
         ignorable_unexpected=list(getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()),
         config=config,
         architecture=type(model).__name__,
         base_prefix=str(getattr(model, "base_model_prefix", "")),
         vocab_size=int(graph.outputs[0].shape[1]),  # type: ignore[index,arg-type]
         num_layers=sum(node.op_type == "PagedAttention" for node in graph),
-        renames=names.renames(model),
     )
 
 
@@ -46,21 +45,22 @@ def convert(program: torch.export.ExportedProgram, tied: dict[str, str]) -> ir.G
     """The ONNX graph of an exported program, cleaned of everything that its output does not need."""
     signature = program.graph_signature
     state = program.state_dict
+    known: dict[str, Any] = program.constants
     stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     weights: dict[str, ir.Value] = {}
     constants: dict[str, torch.Tensor] = {}
     by_name: dict[str, ir.Value] = {}
     for placeholder, target in stored.items():
         if target in state:
-            name = target.removeprefix(PARAMETER_PREFIX)
+            name = target.removeprefix(WRAPPER_PREFIX)
             name = tied.get(name, name)
             if name not in by_name:
                 by_name[name] = _parameter_value(Parameter(name, tuple(state[target].shape)))
             weights[placeholder] = by_name[name]
         else:
-            constants[placeholder] = program.constants[target]
+            constants[placeholder] = known[target]
     for placeholder, target in signature.inputs_to_lifted_tensor_constants.items():
-        constants[placeholder] = program.constants[target]
+        constants[placeholder] = known[target]
     graph = Converter(_symbols(program), weights, constants).run(program.graph, INPUT_NAMES)
     for name, value in by_name.items():
         graph.initializers[name] = value
@@ -70,9 +70,7 @@ def convert(program: torch.export.ExportedProgram, tied: dict[str, str]) -> ir.G
 
 
 def _parameter_value(parameter: Parameter) -> ir.Value:
-    return ir.Value(
-        name=parameter.name, shape=ir.Shape(parameter.shape), type=ir.TensorType(ir.DataType.FLOAT)
-    )
+    return ir.Value(name=parameter.name, shape=ir.Shape(parameter.shape), type=ir.TensorType(ir.DataType.FLOAT))
 
 
 def _symbols(program: torch.export.ExportedProgram) -> dict[Any, str]:

@@ -4,27 +4,28 @@ The program's own node shapes are trusted: reshapes become constants, so that no
 What would compute with the number of tokens, or mix tokens outside attention, is refused: tokens of several sequences
 lie in one row, and only attention knows where each begins.
 
-Handlers for PyTorch operators register themselves in HANDLERS; a handler takes the converter and the FX node, and returns
-one value or a tuple of them. Values that depend on nothing are computed here, by PyTorch.
+Handlers for PyTorch operators register themselves in HANDLERS; a handler takes the converter and the FX node, and
+returns one value or a tuple of them. Values that depend on nothing are computed here, by PyTorch.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-import numpy as np
 import onnx_ir as ir
 import torch
 from torch.fx import Node
+from torch.fx.node import map_arg
 
 from ...errors import UnsupportedModelError
 from . import ops  # noqa: F401  (defines the operators)
 
 DOMAIN = "enginesmith"
 OPSET = 23
+WRAPPER_PREFIX = "wrapped."  # of the module paths of an exported program (see export.Packed)
 
-Value = ir.Value
-Handler = Callable[["Converter", Node], "Value | tuple[Value, ...]"]
+Value: TypeAlias = ir.Value
+FxNode: TypeAlias = Any  # a torch.fx.Node; the type of its arguments says nothing
+Handler: TypeAlias = Callable[["Converter", FxNode], Value | tuple[Value, ...]]
 HANDLERS: dict[Any, Handler] = {}
 
 DTYPES = {
@@ -55,7 +56,7 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 def find_operator(name: str) -> Any:
     parts = name.split(".")
     owner = torch.ops.enginesmith if parts[0] == DOMAIN else torch.ops.aten
-    packet, overload = (parts[1:] + ["default"])[:2] if parts[0] == DOMAIN else (parts + ["default"])[:2]
+    packet, overload, *_ = [*(parts[1:] if parts[0] == DOMAIN else parts), "default"]
     return getattr(getattr(owner, packet), overload)
 
 
@@ -79,7 +80,8 @@ class Converter:
         self._constant_placeholders = constants
         self._values: dict[Node, Any] = {}
         self._derived: set[int] = {id(value) for value in weights.values()}
-        self._names: dict[str, int] = {}
+        self._taken: set[str] = {str(value.name) for value in weights.values()}
+        self._counts: dict[str, int] = {}
         self._pool: dict[object, Value] = {}
         self._node: Node | None = None
 
@@ -114,16 +116,9 @@ class Converter:
             return  # a size: its uses read it from their own shapes
         if self._fold(node):
             return
-        handler = HANDLERS.get(node.target)
-        if handler is None:
-            self.refuse(f"{node.target} has no ONNX form here")
-        first = len(self.graph)
-        result = handler(self, node)
-        self._values[node] = result
-        for produced in result if isinstance(result, tuple) else (result,):
-            inputs = produced.producer().inputs if produced.producer() is not None else ()
-            if inputs and len(self.graph) > first and all(i is None or self.is_derived(i) for i in inputs):
-                self._derived.add(id(produced))
+        if node.target not in HANDLERS:
+            self.refuse("an operator that has no ONNX form here")
+        self._values[node] = HANDLERS[node.target](self, node)
 
     def _fold(self, node: Node) -> bool:
         inputs = node.all_input_nodes
@@ -133,8 +128,9 @@ class Converter:
             return False
         if _holds_symbol((node.args, node.kwargs)):
             return False
-        args, kwargs = torch.fx.node.map_arg((node.args, dict(node.kwargs)), self._constants.__getitem__)
-        self._constants[node] = node.target(*args, **kwargs)
+        call: Any = node.target
+        args, kwargs = map_arg((node.args, dict(node.kwargs)), self._constants.__getitem__)
+        self._constants[node] = call(*args, **kwargs)
         return True
 
     # -- what handlers use
@@ -165,10 +161,10 @@ class Converter:
         """The data of a node whose value is known, else None."""
         return self._constants.get(argument) if isinstance(argument, Node) else None
 
-    def constant(self, data: torch.Tensor | np.ndarray | Sequence[int] | float) -> Value:
-        """An initializer with data; equal small ones are shared."""
-        tensor = data if isinstance(data, torch.Tensor) else torch.as_tensor(data)
-        array = tensor.detach().contiguous().numpy() if tensor.dtype != torch.bfloat16 else tensor.float().numpy()
+    def constant(self, data: torch.Tensor | Sequence[int]) -> Value:
+        """An initializer with data; equal ones are shared."""
+        tensor = data if isinstance(data, torch.Tensor) else torch.tensor(data, dtype=torch.int64)
+        array = tensor.detach().contiguous().numpy()
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._pool:
             name = self.unique("constant")
@@ -185,7 +181,9 @@ class Converter:
             name=self.unique(name), shape=ir.Shape(self.dims(like.shape)), type=ir.TensorType(DTYPES[like.dtype])
         )
 
-    def emit(self, operator: str, inputs: Sequence[Any], *outputs: torch.Tensor, domain: str = "", **attributes: Any):
+    def emit(
+        self, operator: str, inputs: Sequence[Any], *outputs: torch.Tensor, domain: str = "", **attributes: Any
+    ) -> Any:
         """Add an ONNX node and return its value (a tuple if several). Each of `outputs` lends a shape and a dtype;
         none means the shape and dtype of the FX node itself. Attributes that are None are left out."""
         node = self._node
@@ -196,6 +194,8 @@ class Converter:
         while values and values[-1] is None:
             values.pop()
         attributes = {key: attribute for key, attribute in attributes.items() if attribute is not None}
+        if values and all(value is None or self.is_derived(value) for value in values):
+            self._derived.update(id(result) for result in results)
         self.graph.append(
             ir.Node(
                 domain,
@@ -241,7 +241,9 @@ class Converter:
         unknown = expression.free_symbols - self._symbols.keys()
         if unknown:
             self.refuse("a shape that depends on the values of tensors")
-        return str(expression.xreplace({s: type(s)(n, integer=True) for s, n in self._symbols.items()})).replace(" ", "")
+        return str(expression.xreplace({s: type(s)(n, integer=True) for s, n in self._symbols.items()})).replace(
+            " ", ""
+        )
 
     def axis(self, tensor: Node, dim: int) -> int:
         """`dim` counted from the front, of an axis along which elements will be combined: never that of tokens."""
@@ -256,9 +258,13 @@ class Converter:
         return id(value) in self._derived
 
     def unique(self, name: str) -> str:
-        count = self._names.get(name, 0)
-        self._names[name] = count + 1
-        return f"{name}_{count}" if count else name
+        """`name`, or the first of name_1, name_2, ... that is free."""
+        candidate = name
+        while candidate in self._taken:
+            self._counts[name] = self._counts.get(name, 0) + 1
+            candidate = f"{name}_{self._counts[name]}"
+        self._taken.add(candidate)
+        return candidate
 
     def refuse(self, what: str) -> Any:
         where = f"{_module_path(self._node)}: " if self._node is not None else ""
@@ -280,16 +286,11 @@ def _holds_symbol(arguments: Any) -> bool:
         found = found or not _is_tensor(node.meta["val"])
         return node
 
-    torch.fx.node.map_arg(arguments, look)
+    map_arg(arguments, look)
     return found
 
 
 def _module_path(node: Node | None) -> str:
     stack = (node.meta.get("nn_module_stack") or {}) if node is not None else {}
     path = str(next(reversed(stack.values()))[0]) if stack else ""
-    return path.removeprefix("model.").removeprefix("L['self'].") if path else "network"
-
-
-def number(value: object) -> float | int:
-    """A plain number, or infinity for the largest float of a dtype."""
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
+    return path.removeprefix(WRAPPER_PREFIX) or "network"

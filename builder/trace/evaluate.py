@@ -1,9 +1,11 @@
 """Compute values of an exported program that depend on nothing but positions and buffers."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.fx import Node
+from torch.fx.node import map_arg
 
 from ...errors import UnsupportedModelError
 
@@ -27,16 +29,17 @@ def evaluate_positions(program: torch.export.ExportedProgram, nodes: Sequence[No
                     raise UnsupportedModelError("rotary angles that depend on more than positions are not supported")
                 values[node] = leaves[node.name]
             else:
-                args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-                values[node] = node.target(*args, **kwargs)
+                arguments: Any = map_arg((node.args, node.kwargs), values.__getitem__)
+                call: Any = node.target
+                values[node] = call(*arguments[0], **arguments[1])
     return {node: values[node] for node in nodes}
 
 
 def _leaves(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
     """Placeholder name -> value, for the positions (the second input) and every constant or buffer."""
     signature = program.graph_signature
-    buffers = dict(program.named_buffers()) | dict(program.constants)
-    leaves = {signature.user_inputs[1]: _POSITIONS}
+    buffers: dict[str, Any] = {**dict(program.named_buffers()), **program.constants}
+    leaves: dict[str, torch.Tensor] = {signature.user_inputs[1]: _POSITIONS}
     for source in (signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants):
         leaves.update({name: buffers[target] for name, target in source.items()})
     return leaves

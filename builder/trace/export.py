@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ...errors import UnsupportedModelError
@@ -12,8 +13,6 @@ from . import aten_elementwise, aten_math, aten_shape, ops, rotary  # noqa: F401
 from .convert import unsupported_operators
 
 INPUT_NAMES = ("input_ids", "position_ids", "logits_rows")
-_MODEL_ATTRIBUTE = "wrapped"
-PARAMETER_PREFIX = f"{_MODEL_ATTRIBUTE}."
 
 
 class Packed(nn.Module):
@@ -76,8 +75,7 @@ def _decompose(model: nn.Module, program: torch.export.ExportedProgram) -> torch
         if not unsupported:
             return program
         table = torch.export.default_decompositions()
-        extra = torch._decomp.decomposition_table
-        wanted = {op: table.get(op, extra.get(op)) for op in unsupported}
+        wanted = {op: table.get(op, decomposition_table.get(op)) for op in unsupported}
         program = program.run_decompositions({op: how for op, how in wanted.items() if how is not None})
         program.graph.eliminate_dead_code(_has_effect)
     names = ", ".join(sorted(str(op) for op in unsupported_operators(program.graph)))

@@ -6,7 +6,7 @@ from ..network import Parameter
 
 
 def tied_parameters(model: nn.Module) -> dict[str, str]:
-    """Other name -> owner's name, for parameters that share one tensor; the owner is the one Transformers copies from."""
+    """Other name -> owner's name, for parameters that share a tensor; the owner is the one Transformers copies from."""
     sources = set((getattr(model, "all_tied_weights_keys", None) or {}).values())
     groups: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
@@ -24,6 +24,17 @@ def checkpoint_parameters(model: nn.Module, tied: dict[str, str]) -> dict[str, P
     return {name: Parameter(name, shape) for name, shape in state.items()}
 
 
-def renames(model: nn.Module) -> list[tuple[str, str]]:
-    """(regular expression, replacement) pairs by which Transformers renames the tensors of older checkpoints."""
-    return []
+def older_names(model: nn.Module, parameters: dict[str, Parameter]) -> dict[str, str]:
+    """Older name -> name here, for tensors that Transformers renames when it loads a checkpoint."""
+    from transformers.conversion_mapping import get_model_conversion_mapping
+    from transformers.core_model_loading import WeightRenaming
+
+    transforms = get_model_conversion_mapping(model, add_legacy=False)  # type: ignore[arg-type]
+    backwards = [transform.reverse_transform() for transform in transforms if type(transform) is WeightRenaming]
+    older: dict[str, str] = {}
+    for name in parameters:
+        for transform in backwards:
+            old, _ = transform.rename_source_key(name)
+            if old not in parameters:
+                older[old] = name
+    return older

@@ -2,13 +2,15 @@
 
 import copy
 import types
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from . import ops
+from . import ops  # noqa: F401  (defines the operators)
 
 _EPSILON_NAMES = ("variance_epsilon", "eps", "epsilon", "norm_eps")
 _USUAL_EPSILONS = (1e-6, 1e-5, 1e-8, torch.finfo(torch.float32).eps)
@@ -52,8 +54,8 @@ def fuse_norms(model: nn.Module) -> int:
     return count
 
 
-def _forward(kind: NormKind, original):
-    def forward(self: nn.Module, x: Tensor, *args, **kwargs) -> Tensor:
+def _forward(kind: NormKind, original: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def forward(self: nn.Module, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if any(value is not None for value in (*args, *kwargs.values())):  # a gate, say: not what was probed
             return original(x, *args, **kwargs)
         return kind.trace(x, next(iter(self._parameters.values()), None))
@@ -93,7 +95,7 @@ def _epsilons(module: nn.Module) -> tuple[float, ...]:
     return (*(float(e) for e in named if isinstance(e, (int, float))), *_USUAL_EPSILONS)
 
 
-def _match(x: Tensor, weight: Tensor | None, y: object, epsilons: tuple[float, ...]) -> NormKind | None:
+def _match(x: Tensor, weight: Tensor | None, y: Any, epsilons: tuple[float, ...]) -> NormKind | None:
     if not isinstance(y, Tensor) or y.shape != x.shape:
         return None
     for epsilon in epsilons:
@@ -104,6 +106,3 @@ def _match(x: Tensor, weight: Tensor | None, y: object, epsilons: tuple[float, .
             if torch.allclose(kind.apply(x, weight), y, rtol=2e-5, atol=2e-5):
                 return kind
     return None
-
-
-__all__ = ["NormKind", "fuse_norms", "ops", "recognise_norm"]

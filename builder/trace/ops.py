@@ -45,7 +45,7 @@ def _(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 @contextmanager
 def opaque_linear() -> Iterator[None]:
-    """While this holds, PyTorch's linear is one operator, which is far quicker to trace than the product it stands for."""
+    """While this holds, PyTorch's linear is one operator, far quicker to trace than what it stands for."""
     original = functional.linear
     functional.linear = lambda input, weight, bias=None: torch.ops.enginesmith.linear(input, weight, bias)
     try:

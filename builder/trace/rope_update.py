@@ -1,9 +1,9 @@
 """Rotary frequencies that depend on the length of the sequence, decided once per engine.
 
-Transformers recomputes the frequencies of "dynamic" and "longrope" while it runs, from the longest position in the batch:
-a request's result would depend on its neighbours and would change under its own feet as it grows. Here, as in other
-serving engines, `max_seq_len` decides: longrope takes its long factors if max_seq_len exceeds the original context
-length, and dynamic NTK takes the base of a sequence of max_seq_len tokens (of the model's own limit if that is longer).
+Transformers recomputes the frequencies of "dynamic" and "longrope" while it runs, from the longest position in the
+batch: a request's result would depend on its neighbours, and change as it grows. Here, as in other serving engines,
+`max_seq_len` decides: longrope takes its long factors if max_seq_len exceeds the original context length, and dynamic
+NTK takes the base of a sequence of max_seq_len tokens (of the model's own limit if that is longer).
 """
 
 import types
@@ -35,8 +35,6 @@ def _freeze(module: nn.Module, layer_type: str | None, kind: str, max_seq_len: i
 
     extra = {} if layer_type is None else {"layer_type": layer_type}
     prefix = "" if layer_type is None else f"{layer_type}_"
-    frequencies, scaling = ROPE_INIT_FUNCTIONS[kind](
-        module.config, torch.device("cpu"), seq_len=max_seq_len, **extra
-    )
+    frequencies, scaling = ROPE_INIT_FUNCTIONS[kind](module.config, torch.device("cpu"), seq_len=max_seq_len, **extra)
     module._buffers[f"{prefix}inv_freq"] = frequencies
     setattr(module, f"{prefix}attention_scaling", scaling)

@@ -1,8 +1,8 @@
 """Rotary embeddings: functions found by their `cos` and `sin` parameters, recognised by what they compute.
 
-A function is run on random tensors and compared with each form of the operation. Which elements of cos it reads may only
-show if cos repeats itself, as most models' does (its two halves are equal, or its pairs are); such a form is used on the
-promise, checked after export by `verify`, that the model's cos does.
+A function is run on random tensors and compared with each form of the operation. Some forms hold only if cos repeats
+itself, as most models' does (its two halves are equal, or its pairs are); such a form is used on the promise, checked
+after export by `verify`, that the model's cos does.
 """
 
 import functools
@@ -36,7 +36,9 @@ class RotaryForm:
         half = self.rotary_dim // 2
         c, s = (t[..., : half * self.cos_stride : self.cos_stride].unsqueeze(self.heads_axis) for t in (cos, sin))
         turned, rest = x[..., : self.rotary_dim], x[..., self.rotary_dim :]
-        a, b = (turned[..., :half], turned[..., half:]) if self.style == "neox" else (turned[..., ::2], turned[..., 1::2])
+        a, b = (
+            (turned[..., :half], turned[..., half:]) if self.style == "neox" else (turned[..., ::2], turned[..., 1::2])
+        )
         a, b = a * c - b * s, b * c + a * s
         y = torch.stack((a, b), -1).flatten(-2) if self.style == "gptj" else torch.cat((a, b), -1)
         return torch.cat((y, rest), -1)
@@ -90,10 +92,11 @@ class _Recogniser:
 
     def __call__(self, function: Callable[..., Any], bound: inspect.BoundArguments) -> dict[str, RotaryForm] | None:
         tensors = {name: value for name, value in bound.arguments.items() if isinstance(value, Tensor)}
-        rotated = [name for name in tensors if name not in ("cos", "sin")]
+        rotated: list[str] = [name for name in tensors if name not in ("cos", "sin")]
         if not _plain(tensors, rotated):
             return None
-        heads_axis = 1 if isinstance(tensors[rotated[0]].shape[2], torch.SymInt) else 2
+        sizes: Any = tensors[rotated[0]].shape
+        heads_axis = 1 if isinstance(sizes[2], torch.SymInt) else 2
         scalars = tuple((k, v) for k, v in bound.arguments.items() if isinstance(v, (int, float, str)))
         shapes = tuple((name, int(tensors[name].shape[-1])) for name in tensors)
         key = (function, heads_axis, scalars, shapes)
@@ -113,7 +116,11 @@ def _plain(tensors: dict[str, Tensor], rotated: list[str]) -> bool:
 
 
 def _recognise(
-    function: Callable[..., Any], bound: inspect.BoundArguments, rotated: list[str], dims: dict[str, int], heads_axis: int
+    function: Callable[..., Any],
+    bound: inspect.BoundArguments,
+    rotated: list[str],
+    dims: dict[str, int],
+    heads_axis: int,
 ) -> dict[str, RotaryForm] | None:
     width = dims["cos"]
     shape = (1, _HEADS, _TOKENS) if heads_axis == 1 else (1, _TOKENS, _HEADS)
@@ -128,7 +135,14 @@ def _recognise(
         if len(outputs) != len(rotated):
             return None
         forms = [
-            next((f for f in _candidates(layout, width, dims[name], heads_axis) if _agrees(f, inputs[name], cos, sin, y)), None)
+            next(
+                (
+                    f
+                    for f in _candidates(layout, width, dims[name], heads_axis)
+                    if _agrees(f, inputs[name], cos, sin, y)
+                ),
+                None,
+            )
             for name, y in zip(rotated, outputs, strict=True)
         ]
         found = [form for form in forms if form is not None]
@@ -154,7 +168,7 @@ def _candidates(layout: str, width: int, head_dim: int, heads_axis: int) -> Iter
                 yield RotaryForm(style, rotary_dim, stride, heads_axis, layout)
 
 
-def _agrees(form: RotaryForm, x: Tensor, cos: Tensor, sin: Tensor, y: object) -> bool:
+def _agrees(form: RotaryForm, x: Tensor, cos: Tensor, sin: Tensor, y: Any) -> bool:
     return isinstance(y, Tensor) and y.shape == x.shape and torch.allclose(form.apply(x, cos, sin), y, atol=1e-5)
 
 

@@ -1,5 +1,7 @@
 """A checkpoint's Transformers model without its weights."""
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -16,7 +18,7 @@ def make_config(config: dict):
     """The Transformers config object of a raw config.json. Raises UnsupportedModelError for an unknown model type."""
     from transformers import CONFIG_MAPPING
 
-    model_type = config.get("model_type")
+    model_type = str(config.get("model_type"))
     if model_type not in CONFIG_MAPPING:
         remote = " (its own code, named by auto_map, is never run)" if "auto_map" in config else ""
         raise UnsupportedModelError(
@@ -45,16 +47,17 @@ def make_skeleton(config: dict, max_seq_len: int) -> nn.Module:
 
 def _fill_buffers(model: nn.Module) -> None:
     """Give meta buffers their values, the way Transformers does when it loads a checkpoint."""
+    initialise: Any = model._init_weights
     for module in model.modules():
-        empty = [name for name, buffer in module._buffers.items() if buffer is not None and buffer.is_meta]
-        for name in empty:
-            module._buffers[name] = torch.zeros_like(module._buffers[name], device="cpu")
+        empty = {name: buffer for name, buffer in module._buffers.items() if buffer is not None and buffer.is_meta}
+        for name, buffer in empty.items():
+            module._buffers[name] = torch.zeros_like(buffer, device="cpu")
         if empty:
-            model._init_weights(module)
+            initialise(module)
 
 
 def fake_parameters(model: nn.Module) -> FakeTensorMode:
-    """Replace parameters, and buffers that a checkpoint stores, by tensors with a shape and no memory. Ties are kept."""
+    """Replace parameters, and buffers that a checkpoint stores, by tensors without memory. Ties are kept."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     made: dict[int, torch.Tensor] = {}
 

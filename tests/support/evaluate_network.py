@@ -42,10 +42,13 @@ def _check(node: ir.Node, value: ir.Value, result: Array, values: Mapping[str, A
     expected = tuple(d if isinstance(d, int) else eval(str(d.value), {}, sizes) for d in value.shape or ())
     assert value.shape is not None, f"{node} has no shape"
     assert result.shape == expected, f"{node}: shape {result.shape}"
+    assert value.dtype is not None, f"{node} has no dtype"
     assert result.dtype == value.dtype.numpy(), f"{node}: dtype {result.dtype}"
 
 
-def attention(_: Any, a: dict[str, Any], lengths: Sequence[int], q: Array, k: Array, v: Array, sinks: Any = None) -> Array:
+def attention(
+    _: Any, a: dict[str, Any], lengths: Sequence[int], q: Array, k: Array, v: Array, sinks: Any = None
+) -> Array:
     """q [1,H,T,D], k and v [1,Hk,T,D] -> [1,T,H,Dv]; a query sees its own sequence alone."""
     group = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, 1), np.repeat(v, group, 1)
@@ -112,13 +115,17 @@ def _activate(name: str, x: Array) -> Array:
     return ACTIVATIONS[name](x.astype(np.float64)).astype(x.dtype)
 
 
-def linear(_: Any, a: dict[str, Any], __: Any, x: Array, weight: Array, bias: Any = None, residual: Any = None) -> Array:
+def linear(
+    _: Any, a: dict[str, Any], __: Any, x: Array, weight: Array, bias: Any = None, residual: Any = None
+) -> Array:
     y = x @ (weight if a.get("transposed") else weight.T)
     y = _activate(a.get("activation", ""), y if bias is None else y + bias)
     return y if residual is None else y + residual
 
 
-def gated_mlp(_: Any, a: dict[str, Any], __: Any, x: Array, gate: Array, up: Array, gate_bias: Any = None, up_bias: Any = None):
+def gated_mlp(
+    _: Any, a: dict[str, Any], __: Any, x: Array, gate: Array, up: Array, gate_bias: Any = None, up_bias: Any = None
+):
     g, u = x @ gate.T, x @ up.T
     g, u = g if gate_bias is None else g + gate_bias, u if up_bias is None else u + up_bias
     return _activate(a["activation"], g) * u
@@ -138,9 +145,7 @@ def _reshape(_: Any, __: Any, ___: Any, x: Array, shape: Array) -> Array:
 
 def _expand(_: Any, __: Any, lengths: Sequence[int], x: Array, shape: Array) -> Array:
     padded = (1,) * (len(shape) - x.ndim) + x.shape
-    sizes = [
-        sum(lengths) if new == -1 and old == 1 else max(old, new) for old, new in zip(padded, shape, strict=True)
-    ]
+    sizes = [sum(lengths) if new == -1 and old == 1 else max(old, new) for old, new in zip(padded, shape, strict=True)]
     return np.broadcast_to(x, sizes)
 
 
@@ -232,8 +237,9 @@ _NUMPY = {
     "Add": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide", "Pow": "power", "Max": "maximum",
     "Min": "minimum", "MatMul": "matmul", "Neg": "negative", "Abs": "abs", "Exp": "exp", "Log": "log", "Sqrt": "sqrt",
     "Reciprocal": "reciprocal", "Cos": "cos", "Sin": "sin", "Tanh": "tanh", "Floor": "floor", "Ceil": "ceil",
-    "Round": "round", "Sign": "sign", "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal", "Greater": "greater",
-    "GreaterOrEqual": "greater_equal", "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
+    "Round": "round", "Sign": "sign", "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal",
+    "Greater": "greater", "GreaterOrEqual": "greater_equal", "And": "logical_and", "Or": "logical_or",
+    "Xor": "logical_xor",
     "Not": "logical_not", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseNot": "invert",
 }  # fmt: skip
 _OPERATIONS.update({name: _plain(getattr(np, function)) for name, function in _NUMPY.items()})

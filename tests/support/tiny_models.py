@@ -54,8 +54,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
         attn_logit_softcapping=5.0, final_logit_softcapping=3.0, hidden_activation="gelu_pytorch_tanh",
     ),
     "gemma3_text": _family(
-        "gemma3_text", "Gemma3ForCausalLM", head_dim=16, num_hidden_layers=4, sliding_window=4, sliding_window_pattern=2,
-        query_pre_attn_scalar=16, rope_theta=1000.0, rope_local_base_freq=100.0,
+        "gemma3_text", "Gemma3ForCausalLM", head_dim=16, num_hidden_layers=4, sliding_window=4,
+        sliding_window_pattern=2, query_pre_attn_scalar=16, rope_theta=1000.0, rope_local_base_freq=100.0,
     ),
     "phi3": _family("phi3", "Phi3ForCausalLM", intermediate_size=90, sliding_window=5),
     "phi3-longrope": _family(
