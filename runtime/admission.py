@@ -1,6 +1,6 @@
 """From what a caller asks to a request the engine can serve: every limit is checked here, before anything is queued."""
 
-import secrets
+import os
 import time
 from array import array
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Admission:
             token_ids = self._checked_ids(prompt)
         max_output = self._max_output(len(token_ids), params)
         params.check_vocabulary(self._vocab_size)
-        seed = secrets.randbits(64) if params.seed is None else params.seed & _UINT64
+        seed = int.from_bytes(os.urandom(8), "little") if params.seed is None else params.seed & _UINT64
         detokenizer = Detokenizer(self._tokenizer, skip_special_tokens=params.skip_special_tokens)
         output_text = OutputText(params, detokenizer, self._eos_token_ids, max_output)
         row = SampleRow(params, seed, token_ids, prompt_length=len(token_ids))

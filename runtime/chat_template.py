@@ -5,9 +5,11 @@ size of what it builds are limited.
 """
 
 import json
+import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import wraps
 from typing import Any
 
 from jinja2 import TemplateError, nodes
@@ -22,7 +24,8 @@ from ..errors import RequestError
 
 _MAX_STEPS = 1_000_000
 _MAX_SECONDS = 5.0
-_MAX_CHARACTERS = 16_000_000
+_MAX_CHARACTERS = 4_000_000
+_WIDE_FORMAT = re.compile(r"\d{6,}")
 _MAX_EXPONENT = 64
 
 _FINAL_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
@@ -78,6 +81,8 @@ class ChatTemplate:
             return "".join(pieces)
         except RecursionError:
             raise RequestError("the chat template calls itself without end") from None
+        except MemoryError:
+            raise RequestError("the chat template builds a text too large for the memory") from None
         except TemplateError as error:
             raise RequestError(f"the chat template refused the conversation: {error}") from None
         except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError, IndexError) as error:
@@ -162,14 +167,15 @@ class _Meter:
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """Jinja as Transformers sets it up, metered: every loop, every call, and the operators that can explode."""
+    """Jinja as Transformers sets it up, metered: loops, calls, filters, and the operators that can explode."""
 
-    intercepted_binops = frozenset({"*", "**", "+"})
+    intercepted_binops = frozenset({"*", "**", "+", "%"})
 
     def __init__(self) -> None:
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
         self.meter = _Meter()
         self.meter.restart()
+        self.filters = {name: self._metered(name, function) for name, function in self.filters.items()}
         self.filters["tojson"] = _tojson
         self.filters["metered_loop"] = self.meter.loop
         self.filters["metered_text"] = self._checked
@@ -188,16 +194,40 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         self.meter.step()
+        if isinstance(owner := getattr(obj, "__self__", None), str):
+            self._check_format(owner, args)
         return self._checked(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "**" and isinstance(right, int | float) and abs(right) > _MAX_EXPONENT:
             raise SecurityError(f"it raised a number to a power beyond {_MAX_EXPONENT}")
+        if operator == "%" and isinstance(left, str):
+            self._check_format(left)
         if operator == "*":
             for items, times in ((left, right), (right, left)):
                 if isinstance(items, str | list | tuple) and isinstance(times, int):
                     self.meter.check_size(len(items) * times)
         return self._checked(super().call_binop(context, operator, left, right))
+
+    def _metered(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A filter whose result is measured, and beforehand what could make it huge."""
+
+        @wraps(function)  # keeps Jinja's marks
+        def metered(*args: Any, **kwargs: Any) -> Any:
+            self.meter.step()
+            if name in ("center", "indent", "batch", "format"):
+                self._check_format(args[0] if args else None, (*args, *kwargs.values()))
+            return self._checked(function(*args, **kwargs))
+
+        return metered
+
+    def _check_format(self, format: Any, widths: Sequence[Any] = ()) -> None:
+        """Refuse widths, given as numbers or within a format, that ask for a huge text."""
+        for value in widths:
+            if isinstance(value, int):
+                self.meter.check_size(value)
+        if isinstance(format, str) and ("%" in format or "{" in format) and _WIDE_FORMAT.search(format):
+            raise SecurityError("it formats a text of a huge width")
 
     def _checked(self, value: Any) -> Any:
         if isinstance(value, str | list):

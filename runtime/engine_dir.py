@@ -61,8 +61,8 @@ def open_engine(path: str | Path, *, verify: bool = True, any_machine: bool = Fa
     """Open an engine folder, once it is known to be one, to fit this enginesmith and this machine, and to be whole.
 
     `verify` compares every file with its digest; weights found right before and unchanged since are not read again
-    (see `integrity`). Without it only sizes are compared. `any_machine` opens, to look inside, engines that this machine
-    cannot run. Raises EngineError.
+    (see `integrity`). Without it only sizes are compared. `any_machine` opens, to look inside, engines that this
+    machine cannot run. Raises EngineError.
     """
     path = Path(path)
     engine = EngineDir(path, _read_manifest(path))

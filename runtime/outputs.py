@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 
 
 class FinishReason(StrEnum):
@@ -41,7 +42,7 @@ class Metrics:
     @property
     def inter_token_latencies(self) -> list[float]:
         """Seconds between one token and the next."""
-        return [later - earlier for earlier, later in zip(self.token_times, self.token_times[1:], strict=False)]
+        return [later - earlier for earlier, later in pairwise(self.token_times)]
 
     @property
     def latency(self) -> float | None:

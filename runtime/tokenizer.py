@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ class Tokenizer:
         self._folder = folder
         self._config = self._read_json("tokenizer_config.json")
         self._rust = self._load()
+        self._pieces: dict[int, tuple[str, bytes | None]] = {}
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text; with what the tokenizer puts around a text (often a beginning-of-sequence token)."""
@@ -32,6 +33,15 @@ class Tokenizer:
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of a whole sequence."""
         return self._rust.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+    def piece(self, token: int) -> tuple[str, bytes | None]:
+        """What a token adds to a text before it; and its bytes, if by themselves they are not whole characters."""
+        piece = self._pieces.get(token)
+        if piece is None:
+            text = self.continuation([token])
+            data = _token_bytes(self._rust.id_to_token(token) or "") if _REPLACEMENT in text else None
+            piece = self._pieces[token] = (text, data)
+        return piece
 
     def continuation(self, token_ids: Sequence[int]) -> str:
         """Text that the tokens add to a text before them, special tokens included."""
@@ -104,3 +114,19 @@ class Tokenizer:
             return {}
         except (OSError, ValueError) as error:
             raise EngineError(f"{self._folder / name} cannot be read: {error}") from None
+
+
+def _token_bytes(token: str) -> bytes | None:
+    """The bytes that a token of a byte-level or byte-fallback vocabulary stands for; None if it is none of those."""
+    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+        return bytes([int(token[3:5], 16)])
+    byte_of = _byte_alphabet()
+    return bytes(byte_of[character] for character in token) if all(c in byte_of for c in token) else None
+
+
+@cache
+def _byte_alphabet() -> dict[str, int]:
+    """How byte-level vocabularies write bytes, after GPT-2: printable Latin-1 as itself, the others from U+0100 on."""
+    itself = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in itself]
+    return {chr(byte): byte for byte in itself} | {chr(256 + index): byte for index, byte in enumerate(others)}

@@ -1,0 +1,196 @@
+"""Chat templates: the same text as Transformers' apply_chat_template, and nothing a template should not do."""
+
+import time
+from typing import Any
+
+import pytest
+from enginesmith.errors import RequestError
+from enginesmith.runtime.chat_template import ChatTemplate
+from tokenizers import Tokenizer as RustTokenizer
+from tokenizers import models
+
+SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+
+CHATML = """{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}{{ '<|im_start|>system
+You are a helpful AI assistant<|im_end|>
+' }}{% endif %}{{'<|im_start|>' + message['role'] + '
+' + message['content'] + '<|im_end|>' + '
+'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant
+' }}{% endif %}"""
+
+BLOCKS = """
+    {%- set ns = namespace(found=false, count=0) %}
+    {% for message in messages %}
+        {% if message.role == "system" %}
+            {%- set ns.found = true %}
+    {{ bos_token }}[SYS]{{ message.content | trim }}[/SYS]
+        {% elif message.role == "user" %}
+    [INST] {{ message.content }} [/INST]
+        {% else %}
+            {% generation %}
+            {{ message.content }}{{ eos_token }}
+            {% endgeneration %}
+        {% endif %}
+        {% set ns.count = ns.count + 1 %}
+        {% if loop.index0 > 10 %}{% break %}{% endif %}
+    {% endfor %}
+{{ ns.count }} {{ ns.found }} {{ unk_token }} {{ missing_variable }}|
+"""
+
+TOOLS = """{{ bos_token }}{% if tools is not none and tools %}{{ tools | tojson(indent=2) }}
+{% for tool in tools %}{{ tool.function.name | upper }}{{ tool | tojson }}{% if not loop.last %}, {% endif %}{% endfor %}{% endif %}
+{%- macro show(m) %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{% endmacro -%}
+{% for m in messages %}{{ show(m) }}{% if m.tool_calls is defined %}{{ m.tool_calls[0]['function'] | tojson }}{% endif %}{% endfor %}
+{%- set x = dict(a=1, b="é<&>") %}{{ x | tojson }}{{ x.items() | list | length }}{{ "a" ~ 1 ~ none }}
+{%- for i in range(3) if i != 1 %}{{ loop.index }}/{{ loop.length }}:{{ i }} {% endfor %}{% if enable_thinking %}<think>{% endif %}"""  # noqa: E501
+
+RECURSIVE = """{% for item in messages recursive %}{{ item.role }}({% if item.children %}{{ loop(item.children) }}{% endif %})
+{%- endfor %}{% set text %}{{ messages[0].content }} twice {{ messages[0].content }}{% endset %}{{ text | replace('a', 'b') }}
+{%- for m in messages | rejectattr('role', 'equalto', 'system') %}{{ loop.revindex }}{{ m.content[:3] }}{% else %}none{% endfor %}
+{{- messages | map(attribute='role') | join(',') }}{{ 7 // 2 }}{{ 2 ** 3 }}{{ '%05.1f' % 2.5 }}{{ 'x' * 3 }}{{ [1] + [2] }}{{ [1, 2] * 2 }}"""  # noqa: E501
+
+REASONING = """{% for m in messages %}{{ m.role }}:
+{%- if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}
+{{- m.content if m.content is defined else 'no content' }};{% endfor %}
+{%- if add_generation_prompt %}assistant:{% endif %}"""
+
+PLAIN = [{"role": "user", "content": "Hello,  world\n"}]
+LONG = [
+    {"role": "system", "content": "  Be kind. "},
+    {"role": "user", "content": "banana 日本 <&>\"'"},
+    {"role": "assistant", "content": " yes "},
+    {"role": "user", "content": "again"},
+]
+TOOL_LIST = [{"type": "function", "function": {"name": "get", "parameters": {"é": [1, 2.5, None, True]}}}]
+CALLS: list[dict[str, Any]] = [
+    {"role": "user", "content": [{"type": "text", "text": "part one"}, {"type": "text", "text": " two"}]},
+    {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "get", "arguments": {"x": 1}}}]},
+    {"role": "tool", "content": "42"},
+]
+THOUGHTS = [
+    PLAIN[0],
+    {"role": "assistant", "content": "4", "thinking": "2+2"},
+    {"role": "assistant", "reasoning": "hm"},
+]
+NESTED = [{"role": "a", "content": "abba", "children": [{"role": "b"}, {"role": "c", "children": [{"role": "d"}]}]}]
+
+
+@pytest.fixture(scope="module")
+def transformers_tokenizer() -> Any:
+    transformers = pytest.importorskip("transformers")
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=RustTokenizer(models.BPE()), **SPECIAL)
+
+
+@pytest.mark.parametrize("template", [CHATML, BLOCKS, TOOLS, RECURSIVE, REASONING], ids=range(5))
+@pytest.mark.parametrize(
+    "messages", [PLAIN, LONG, CALLS, THOUGHTS, NESTED], ids=["plain", "long", "calls", "thoughts", "nested"]
+)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"add_generation_prompt": True},
+        {"add_generation_prompt": False, "tools": TOOL_LIST, "enable_thinking": True},
+        {"continue_final_message": True, "add_generation_prompt": False},
+    ],
+    ids=["prompt", "tools", "continue"],
+)
+def test_same_text_as_transformers(
+    transformers_tokenizer: Any, template: str, messages: list[dict[str, Any]], options: dict[str, Any]
+):
+    ours = ChatTemplate(template, SPECIAL)
+    try:
+        expected = transformers_tokenizer.apply_chat_template(
+            messages, chat_template=template, tokenize=False, **options
+        )
+    except Exception:  # theirs fails in many ways, ours in one
+        with pytest.raises(RequestError):
+            ours.render(messages, **options)
+        return
+    assert ours.render(messages, **options) == expected
+
+
+def test_a_template_may_refuse():
+    template = ChatTemplate("{{ raise_exception('roles must alternate') }}", SPECIAL)
+    with pytest.raises(RequestError, match="roles must alternate"):
+        template.render(PLAIN)
+
+
+def test_the_date_is_todays():
+    year = ChatTemplate("{{ strftime_now('%Y') }}", SPECIAL).render(PLAIN)
+    assert year == time.strftime("%Y")
+
+
+def test_large_numbers_are_no_offence():
+    source = (
+        "{% macro f(n) %}{{ n + 1 }}{% endmacro %}{{ f(1700000000) }} {{ 10 ** 12 | int }} {{ x | default(9**10) }}"
+    )
+    assert ChatTemplate(source, SPECIAL).render(PLAIN) == "1700000001 1000000000000 3486784401"
+
+
+@pytest.mark.parametrize(
+    "messages", [[], ["hello"], [{"role": "user", "content": "x"}, 3]], ids=["empty", "text", "number"]
+)
+def test_messages_must_be_messages(messages: Any):
+    with pytest.raises(RequestError, match="messages"):
+        ChatTemplate(CHATML, SPECIAL).render(messages)
+
+
+def test_a_broken_template_is_an_error():
+    with pytest.raises(RequestError, match="does not compile"):
+        ChatTemplate("{% for x in %}", SPECIAL)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ messages.__class__.__mro__ }}{{ messages.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.append(1) }}",
+        "{{ ''.__class__.__base__.__subclasses__() }}",
+        "{{ namespace(__class__=1) }}",
+        "{% set ns = namespace() %}{% set ns.__init__ = 1 %}",
+        "{{ dict.__globals__.os.system('true') }}",
+        "{{ raise_exception.__globals__ }}{{ raise_exception.__globals__.json }}",
+        "{% include 'x' %}",
+    ],
+)
+def test_the_sandbox_holds(source: str):
+    template = ChatTemplate(source, SPECIAL)
+    try:
+        text = template.render(PLAIN)
+    except RequestError:
+        return
+    assert text == ""
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(9999) %}{% for b in range(9999) %}{% set c = b %}{% endfor %}{% endfor %}",
+        "{% for a in range(99999) %}{% for b in range(99999) %}{{ a }}{% endfor %}{% endfor %}",
+        "{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
+        "{% macro f(n) %}{% if n %}{% set x = f(n - 1) %}{% set y = f(n - 1) %}{% endif %}{% endmacro %}{{ f(60) }}",
+        "{% for x in [1, 2] recursive %}{{ loop([1, 2]) }}{% endfor %}",
+        "{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+        "{% set ns = namespace(s='xxxxxxxxxx') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+        "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set t %}{{ ns.s }}{{ ns.s }}{% endset %}"
+        "{% set ns.s = t %}{% endfor %}",
+        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s.replace('x', 'xx') %}{% endfor %}",
+        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s | replace('x', 'xx') %}{% endfor %}",
+        "{{ 'x' * 10 ** 12 }}",
+        "{{ [1] * 10 ** 12 }}",
+        "{{ 9 ** 9999999 }}",
+        "{{ range(10 ** 12) | list }}",
+        "{{ 'x' | center(10 ** 11) }}",
+        "{{ 'x'.center(10 ** 11) }}",
+        "{{ '%100000000000d' % 1 }}",
+        "{{ '%100000000000d' | format(1) }}",
+        "{{ '{:100000000000d}'.format(1) }}",
+    ],
+)
+def test_a_template_cannot_run_away(source: str):
+    template = ChatTemplate(source, SPECIAL)
+    start = time.monotonic()
+    with pytest.raises(RequestError, match="chat template"):
+        template.render(PLAIN)
+    assert time.monotonic() - start < 20
