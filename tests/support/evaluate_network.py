@@ -30,7 +30,7 @@ def run(network: Any, weights: Mapping[str, Array], inputs: Mapping[str, Array],
     for node in network.graph:
         arguments = [None if value is None else values[value.name] for value in node.inputs]
         attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-        results = _OPERATIONS[node.op_type](node, attributes, lengths, *arguments)
+        results = OPERATIONS[node.op_type](node, attributes, lengths, *arguments)
         for value, result in zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True):
             _check(node, value, result, values)
             values[value.name] = result
@@ -192,7 +192,7 @@ def _reduce(function: Callable[..., Array]) -> Callable[..., Array]:
     return reduce
 
 
-_OPERATIONS: dict[str, Callable[..., Any]] = {
+OPERATIONS: dict[str, Callable[..., Any]] = {
     "PagedAttention": attention,
     "RMSNorm": rms_norm,
     "SkipRMSNorm": _skip_rms_norm,
@@ -242,4 +242,4 @@ _NUMPY = {
     "Xor": "logical_xor",
     "Not": "logical_not", "BitwiseAnd": "bitwise_and", "BitwiseOr": "bitwise_or", "BitwiseNot": "invert",
 }  # fmt: skip
-_OPERATIONS.update({name: _plain(getattr(np, function)) for name, function in _NUMPY.items()})
+OPERATIONS.update({name: _plain(getattr(np, function)) for name, function in _NUMPY.items()})

@@ -1,14 +1,14 @@
 """A small interpreter of networks, a builder of small ones, and `check`: a pass keeps outputs, shapes and types."""
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 
+import evaluate_network
 import numpy as np
 import onnx_ir as ir
 import pytest
-from enginesmith.builder.passes import numpy_ops
-from enginesmith.builder.passes.activations import FUNCTIONS, Activation
 from onnx.reference import ReferenceEvaluator
+
+from enginesmith.builder.passes import numpy_ops
 
 F32, I64 = ir.DataType.FLOAT, ir.DataType.INT64
 TOKENS, ROWS = 5, 2
@@ -76,86 +76,14 @@ def net() -> NetworkBuilder:
     return NetworkBuilder()
 
 
-def _rms_norm(node: ir.Node, x: np.ndarray, weight: np.ndarray | None = None) -> np.ndarray:
-    n = x / np.sqrt(np.mean(x**2, -1, keepdims=True) + node.attributes.get_float("epsilon", 0.0))
-    return n if weight is None else n * (weight + node.attributes.get_float("offset", 0.0))
-
-
-def _layer_norm(node: ir.Node, x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | None = None) -> np.ndarray:
-    centered = x - x.mean(-1, keepdims=True)
-    n = centered / np.sqrt(np.mean(centered**2, -1, keepdims=True) + node.attributes.get_float("epsilon", 0.0))
-    n = n if weight is None else n * weight
-    return n if bias is None else n + bias
-
-
-def _activate(node: ir.Node, x: np.ndarray) -> np.ndarray:
-    name = node.attributes.get_string("activation", "")
-    return FUNCTIONS[Activation(name)](x) if name else x
-
-
-def _linear(node: ir.Node, x, weight, bias=None, residual=None) -> np.ndarray:
-    y = x @ (weight if node.attributes.get_int("transposed", 0) else weight.T)
-    y = _activate(node, y if bias is None else y + bias)
-    return y if residual is None else y + residual
-
-
-def _gated_mlp(node: ir.Node, x, gate, up, gate_bias=None, up_bias=None) -> np.ndarray:
-    g, u = x @ gate.T, x @ up.T
-    return _activate(node, g if gate_bias is None else g + gate_bias) * (u if up_bias is None else u + up_bias)
-
-
-def _rotary(node: ir.Node, x: np.ndarray, cos: np.ndarray, sin: np.ndarray) -> np.ndarray:
-    style, size = node.attributes.get_string("style", ""), node.attributes.get_int("rotary_dim", 0)
-    axis, stride = node.attributes.get_int("heads_axis", 1), node.attributes.get_int("cos_stride", 1)
-    half = size // 2
-    c, s = (np.expand_dims(t[..., : half * stride : stride], axis) for t in (cos, sin))
-    y = x.copy()
-    interleaved_in, interleaved_out = style != "neox", style == "gptj"
-    first = slice(0, size, 2) if interleaved_in else slice(0, half)
-    second = slice(1, size, 2) if interleaved_in else slice(half, size)
-    a, b = x[..., first], x[..., second]
-    y[..., slice(0, size, 2) if interleaved_out else slice(0, half)] = a * c - b * s
-    y[..., slice(1, size, 2) if interleaved_out else slice(half, size)] = b * c + a * s
-    return y
-
-
-def _attention(node: ir.Node, q, k, v, sinks=None) -> np.ndarray:
-    """Dense attention over one sequence; q [1, H, T, D] -> [1, T, H, Dv]."""
-    repeats = q.shape[1] // k.shape[1]
-    k, v = (np.repeat(t, repeats, axis=1) for t in (k, v))
-    scores = q @ k.transpose(0, 1, 3, 2) * node.attributes.get_float("scale", 1.0)
-    if cap := node.attributes.get_float("softcap", 0.0):
-        scores = cap * np.tanh(scores / cap)
-    distance = np.arange(q.shape[2])[:, None] - np.arange(q.shape[2])[None, :]
-    window = node.attributes.get_int("window", 0) or q.shape[2]
-    scores = np.where((distance >= 0) & (distance < window), scores, -np.inf)
-    if sinks is not None:
-        column = np.broadcast_to(sinks[None, :, None, None], (*scores.shape[:3], 1))
-        scores = np.concatenate([scores, column], -1)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    weights /= weights.sum(-1, keepdims=True)
-    return (weights[..., : k.shape[2]] @ v).transpose(0, 2, 1, 3)
-
-
-def _skip(norm: Callable) -> Callable:
-    return lambda node, x, skip, *rest: [norm(node, x + skip, *rest), x + skip]
-
-
-OPERATIONS: dict[str, Callable] = {
-    "RMSNorm": _rms_norm,
-    "SkipRMSNorm": _skip(_rms_norm),
-    "SkipLayerNorm": _skip(_layer_norm),
-    "Linear": _linear,
-    "GatedMLP": _gated_mlp,
-    "RotaryEmbedding": _rotary,
-    "PagedAttention": _attention,
-}
+_DEFAULTS = {"offset": 0.0, "softcap": 0.0, "window": 0, "chunk": 0, "causal": 1}
 
 
 def _run_node(node: ir.Node, inputs: list[np.ndarray | None]) -> list[np.ndarray]:
     if node.domain == "enginesmith":
-        outputs = OPERATIONS[node.op_type](node, *inputs)
-        return outputs if isinstance(outputs, list) else [outputs]
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        outputs = evaluate_network.OPERATIONS[node.op_type](node, {**_DEFAULTS, **attributes}, [TOKENS], *inputs)
+        return list(outputs) if isinstance(outputs, tuple) else [outputs]
     if node.op_type in ("Erf", "Gelu"):  # the reference evaluator is slow, or has none
         return numpy_ops.apply(node, inputs)
     feeds = {value.name: array for value, array in zip(node.inputs, inputs, strict=True) if value is not None}
@@ -163,7 +91,10 @@ def _run_node(node: ir.Node, inputs: list[np.ndarray | None]) -> list[np.ndarray
 
 
 def run_network(graph: ir.Graph, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Every value of the graph by name; feeds hold the inputs and the parameters."""
+    """Every value of the graph by name; feeds hold the inputs and the parameters.
+
+    Standard operations are ONNX's own reference implementations.
+    """
     values: dict[str, np.ndarray] = dict(feeds)
     for name, value in graph.initializers.items():
         if value.const_value is not None:
@@ -218,11 +149,6 @@ def check() -> Callable[[NetworkBuilder, Callable[[ir.Graph], int]], int]:
         return count
 
     return apply
-
-
-@pytest.fixture
-def interpreter() -> SimpleNamespace:
-    return SimpleNamespace(run=run_network, feeds=random_feeds)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+
 from enginesmith.builder.passes.activation_epilogue import fuse_activations
 from enginesmith.builder.passes.activations import recognise
 

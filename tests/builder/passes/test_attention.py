@@ -1,6 +1,7 @@
 """Passes around attention: partial rotary embeddings and scales."""
 
 import pytest
+
 from enginesmith.builder.passes.attention_scale import fold_attention_scales
 from enginesmith.builder.passes.partial_rotary import fuse_partial_rotary
 

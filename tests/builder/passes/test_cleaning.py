@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from enginesmith.builder.passes.common_subexpressions import eliminate_common_subexpressions
 from enginesmith.builder.passes.dead_code import eliminate_dead_code
 from enginesmith.builder.passes.graph import constant

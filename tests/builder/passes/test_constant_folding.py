@@ -1,4 +1,5 @@
 import numpy as np
+
 from enginesmith.builder.passes.constant_folding import fold_constants
 from enginesmith.builder.passes.graph import constant
 

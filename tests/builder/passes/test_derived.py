@@ -1,6 +1,9 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from enginesmith.builder.passes.derived import (
     depends_on_parameter,
     evaluate,
@@ -9,8 +12,6 @@ from enginesmith.builder.passes.derived import (
     parameters_of,
     rows,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 W = np.arange(48, dtype=np.float32).reshape(8, 6)
 V = -np.arange(30, dtype=np.float32).reshape(5, 6)

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from enginesmith.builder.passes.early_rows import select_rows_early
 
 S = [1, "T", 8]

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from enginesmith.builder.passes.derived import rows
 from enginesmith.builder.passes.gated_mlp import fuse_gated_mlps
 

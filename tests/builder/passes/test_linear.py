@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from enginesmith.builder.passes.linear import fuse_linears, read_linear
 
 

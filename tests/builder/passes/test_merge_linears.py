@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from enginesmith.builder.passes.derived import evaluate, parameters_of
 from enginesmith.builder.passes.linear import read_linear
 from enginesmith.builder.passes.merge_linears import merge_linears

@@ -1,4 +1,5 @@
 import pytest
+
 from enginesmith.builder.passes.norm import fuse_norms
 
 S, ONE = [1, "T", 2, 8], [1, "T", 2, 1]

@@ -1,4 +1,5 @@
 import numpy as np
+
 from enginesmith.builder.passes.derived import evaluate
 from enginesmith.builder.passes.norm_offset import fold_norm_offsets
 

@@ -1,4 +1,5 @@
 import pytest
+
 from enginesmith.builder.passes.linear import read_linear
 from enginesmith.builder.passes.residual_epilogue import fuse_residuals
 

@@ -1,4 +1,5 @@
 import numpy as np
+
 from enginesmith.builder.passes.row_reshapes import move_row_reshapes
 from enginesmith.builder.passes.views import merge_views
 

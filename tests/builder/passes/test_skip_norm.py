@@ -1,4 +1,5 @@
 import pytest
+
 from enginesmith.builder.passes.skip_norm import fuse_skip_norms
 
 S = [1, "T", 8]
