@@ -18,7 +18,7 @@ from .manifest import Manifest
 from .outputs import CompletionOutput, RequestOutput
 from .request import Request
 from .sampling_params import SamplingParams
-from .tokenizer import Tokenizer
+from .tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +51,7 @@ class LLM:
         self.manifest: Manifest = folder.manifest
         limits, kv_spec = self.manifest.limits, self.manifest.kv_cache
         blocks = num_blocks(kv_spec, limits, kv_cache_memory)
-        self.tokenizer = Tokenizer(folder.tokenizer)
+        self.tokenizer = load_tokenizer(folder.tokenizer)
         executor = CpuExecutor(folder, blocks, threads)
         kv = KvCacheManager(kv_spec, blocks, limits.max_num_tokens)
         self.engine = Engine(executor, kv, limits, policy)

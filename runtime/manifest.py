@@ -158,7 +158,13 @@ def _validate(manifest: Manifest) -> None:
 def is_plain_relative(name: str) -> bool:
     """Whether `name` is a normalised relative POSIX path that cannot leave its folder."""
     path = PurePosixPath(name)
-    return bool(name) and not path.is_absolute() and ".." not in path.parts and str(path) == name and "\\" not in name
+    return (
+        bool(path.parts)
+        and not path.is_absolute()
+        and ".." not in path.parts
+        and str(path) == name
+        and "\\" not in name
+    )
 
 
 def _read(kind: Any, value: Any, where: str) -> Any:

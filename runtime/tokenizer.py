@@ -6,7 +6,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import EngineError
+from ..errors import EngineError, RequestError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as RustTokenizer
@@ -88,8 +88,6 @@ class Tokenizer:
         from tokenizers import Tokenizer as RustTokenizer
 
         path = self._folder / "tokenizer.json"
-        if not path.is_file():
-            raise EngineError(f"{path} is missing: rebuild the engine, or give prompts as token ids")
         try:
             tokenizer = RustTokenizer.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
@@ -114,6 +112,42 @@ class Tokenizer:
             return {}
         except (OSError, ValueError) as error:
             raise EngineError(f"{self._folder / name} cannot be read: {error}") from None
+
+
+class NoTokenizer(Tokenizer):
+    """For an engine without a tokenizer: prompts are token ids, and outputs have no text."""
+
+    def __init__(self) -> None:
+        pass
+
+    @cached_property
+    def special_ids(self) -> frozenset[int]:
+        return frozenset()
+
+    @cached_property
+    def special_tokens(self) -> dict[str, str]:
+        return {}
+
+    @cached_property
+    def chat_template(self) -> "ChatTemplate | None":
+        return None
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        raise RequestError("this engine has no tokenizer, its checkpoint had none: give prompts as token ids")
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        return ""
+
+    def decode_token(self, token: int) -> str:
+        return ""
+
+    def piece(self, token: int) -> tuple[str, bytes | None]:
+        return "", None
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of an engine, or one that only refuses text where the engine has none."""
+    return Tokenizer(folder) if (folder / "tokenizer.json").is_file() else NoTokenizer()
 
 
 def _token_bytes(token: str) -> bytes | None:

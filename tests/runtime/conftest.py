@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+
 from enginesmith.atomic import new_folder
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.runtime.engine_dir import write_engine
@@ -24,7 +26,6 @@ from enginesmith.runtime.manifest import (
     Quantization,
     Target,
 )
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 ROOT = Path(__file__).parents[2]
 BLOCK, WINDOW = 4, 22

@@ -4,10 +4,11 @@ import time
 from typing import Any
 
 import pytest
-from enginesmith.errors import RequestError
-from enginesmith.runtime.chat_template import ChatTemplate
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import models
+
+from enginesmith.errors import RequestError
+from enginesmith.runtime.chat_template import ChatTemplate
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 
@@ -121,9 +122,7 @@ def test_the_date_is_todays():
 
 
 def test_large_numbers_are_no_offence():
-    source = (
-        "{% macro f(n) %}{{ n + 1 }}{% endmacro %}{{ f(1700000000) }} {{ 10 ** 12 | int }} {{ x | default(9**10) }}"
-    )
+    source = "{% macro f(n) %}{{ n + 1 }}{% endmacro %}{{ f(1700000000) }} {{ 10 ** 12 }} {{ x | default(9**10) }}"
     assert ChatTemplate(source, SPECIAL).render(PLAIN) == "1700000001 1000000000000 3486784401"
 
 
@@ -188,9 +187,10 @@ def test_the_sandbox_holds(source: str):
         "{{ '{:100000000000d}'.format(1) }}",
     ],
 )
-def test_a_template_cannot_run_away(source: str):
+def test_a_template_cannot_run_away(source: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("enginesmith.runtime.chat_template._MAX_SECONDS", 0.5)
     template = ChatTemplate(source, SPECIAL)
     start = time.monotonic()
     with pytest.raises(RequestError, match="chat template"):
         template.render(PLAIN)
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 10

@@ -3,12 +3,13 @@
 from pathlib import Path
 
 import pytest
-from enginesmith.runtime.detokenizer import Detokenizer
-from enginesmith.runtime.tokenizer import Tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import decoders, models, pre_tokenizers
+
+from enginesmith.runtime.detokenizer import Detokenizer
+from enginesmith.runtime.tokenizer import Tokenizer
 
 PIECES = st.sampled_from([*"ab é,.\n\x00", "日", "本", "🙂", "👩‍👩‍👧", "e\u0301", "\ufffd", "Ü", "\u2028"])
 TEXTS = st.one_of(st.lists(PIECES, max_size=30).map("".join), st.text(max_size=30))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from enginesmith.errors import EngineError, RequestError
 from enginesmith.runtime.llm import LLM
 from enginesmith.runtime.sampling_params import SamplingParams

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import pytest
+
 from enginesmith.errors import EnginesmithError, RequestError
 from enginesmith.runtime.sampling_params import SamplingParams
 

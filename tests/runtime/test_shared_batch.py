@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from enginesmith.runtime.kv_cache.sizing import blocks_for
 from enginesmith.runtime.llm import LLM
 from enginesmith.runtime.manifest import KvCacheSpec, Limits

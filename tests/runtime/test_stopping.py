@@ -4,13 +4,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from enginesmith.runtime.detokenizer import Detokenizer
 from enginesmith.runtime.outputs import FinishReason
 from enginesmith.runtime.sampling_params import SamplingParams
 from enginesmith.runtime.stopping import OutputText, StopStrings
 from enginesmith.runtime.tokenizer import Tokenizer
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 TEXT = st.text("abc", max_size=25)
 

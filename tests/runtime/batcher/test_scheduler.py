@@ -4,6 +4,9 @@ from array import array
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from enginesmith.runtime.batcher.policies import CapacityPolicy
 from enginesmith.runtime.batcher.scheduler import Plan, Scheduler
 from enginesmith.runtime.kv_cache.manager import KvCacheManager
@@ -11,8 +14,6 @@ from enginesmith.runtime.kv_cache.sizing import blocks_for
 from enginesmith.runtime.manifest import KvCacheSpec, KvDtype, KvGroup, KvGroupKind, Limits
 from enginesmith.runtime.outputs import Metrics
 from enginesmith.runtime.request import Status
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 BLOCK = 4
 GROUPS = (

@@ -1,10 +1,11 @@
 """The block pool against a plain model of it."""
 
 import pytest
-from enginesmith.runtime.kv_cache.block_pool import BlockPool
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
+
+from enginesmith.runtime.kv_cache.block_pool import BlockPool
 
 SIZE = 7
 

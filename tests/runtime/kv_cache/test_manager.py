@@ -1,13 +1,14 @@
 """The KV cache manager under random sequences: no block lost, held twice, or missing where a token can see it."""
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from enginesmith.errors import EngineError
 from enginesmith.runtime.kv_cache.manager import FREED, KvCacheManager, SequenceBlocks
 from enginesmith.runtime.kv_cache.sizing import blocks_for, num_blocks
 from enginesmith.runtime.manifest import KvCacheSpec, KvDtype, KvGroup, KvGroupKind, Limits
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 BLOCK, STEP, LONGEST = 4, 6, 50
 

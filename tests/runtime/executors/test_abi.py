@@ -1,0 +1,43 @@
+"""The ctypes mirror against the header itself."""
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from enginesmith.runtime.executors import abi
+
+HEADER = Path(__file__).parents[3] / "plugins" / "cpu" / "abi.h"
+
+
+def test_structures_lie_as_in_the_header(tmp_path: Path):
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        pytest.skip("no C++ compiler")
+    mirrors = [abi.EsOpenArgs, abi.EsStep, abi.EsSample]
+    lines = [f'#include "{HEADER}"', "#include <cstddef>", "#include <cstdio>", "int main() {"]
+    expected = [f"version {abi.ABI_VERSION}"]
+    lines.append('std::printf("version %u\\n", kEsAbiVersion);')
+    for mirror in mirrors:
+        name = mirror.__name__
+        lines.append(f'std::printf("{name} %zu\\n", sizeof({name}));')
+        expected.append(f"{name} {ctypes.sizeof(mirror)}")
+        for field, *_ in mirror._fields_:
+            lines.append(f'std::printf("{name}.{field} %zu\\n", offsetof({name}, {field}));')
+            expected.append(f"{name}.{field} {getattr(mirror, field).offset}")
+    source, program = tmp_path / "offsets.cpp", tmp_path / "offsets"
+    source.write_text("\n".join([*lines, "}"]))
+    subprocess.run([compiler, "-std=c++17", str(source), "-o", str(program)], check=True)
+    assert subprocess.run([program], capture_output=True, text=True, check=True).stdout.splitlines() == expected
+
+
+@pytest.mark.parametrize("mirror", [abi.EsOpenArgs, abi.EsStep, abi.EsSample])
+def test_no_field_is_forgotten(mirror: type[ctypes.Structure]):
+    body = re.search(rf"struct {mirror.__name__} \{{(.*?)\}};", HEADER.read_text(), re.DOTALL)
+    assert body is not None
+    declared = re.findall(r"^\s*[\w\s*]+?(\w+);", body[1], re.MULTILINE)
+    assert declared == [field for field, *_ in mirror._fields_]
