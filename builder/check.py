@@ -41,9 +41,9 @@ def check(engine: EngineDir, checkpoint: Checkpoint, config: BuildConfig, progre
 
     Raises BuildError where the engine is further from the model than its scheme's bar.
     """
-    prompts = prompts_of(checkpoint, engine.manifest.model.vocab_size, engine.manifest.limits.max_num_tokens)
+    prompts = prompts_of(checkpoint, engine.manifest.model.vocab_size, engine.manifest.limits.max_seq_len)
     with progress.task("check", len(prompts) + 1) as task:
-        expected = list(reference_logits(checkpoint, prompts))
+        expected = list(reference_logits(checkpoint, prompts, engine.manifest.limits.max_seq_len))
         task.advance()
         found = []
         with executor_of(engine) as executor:
@@ -83,9 +83,9 @@ def _log_softmax(x: np.ndarray) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
-def prompts_of(checkpoint: Checkpoint, vocab_size: int, max_num_tokens: int) -> list[list[int]]:
+def prompts_of(checkpoint: Checkpoint, vocab_size: int, max_seq_len: int) -> list[list[int]]:
     """Token ids of PROMPTS by the checkpoint's tokenizer, or, where it has none, of an arithmetic sequence."""
-    length = min(MAX_PROMPT, max_num_tokens)
+    length = min(MAX_PROMPT, max_seq_len)
     path = checkpoint.path / "tokenizer.json"
     if path.exists():
         from tokenizers import Tokenizer
@@ -97,11 +97,17 @@ def prompts_of(checkpoint: Checkpoint, vocab_size: int, max_num_tokens: int) -> 
     return [[(start + 7919 * i) % vocab_size for i in range(length)] for start in (3, 11, 29)]
 
 
-def reference_logits(checkpoint: Checkpoint, prompts: list[list[int]]) -> Iterator[np.ndarray]:
-    """Logits [len(prompt), vocab] of every prompt, by the checkpoint's own Transformers class in float32."""
+def reference_logits(checkpoint: Checkpoint, prompts: list[list[int]], max_seq_len: int) -> Iterator[np.ndarray]:
+    """Logits [len(prompt), vocab] of every prompt, by the checkpoint's own Transformers class in float32.
+
+    Rotary frequencies that depend on the length of a sequence are those of `max_seq_len`, as in the engine.
+    """
     import torch
 
+    from .trace.rope_update import freeze_rope
+
     model = load_reference(checkpoint)
+    freeze_rope(model, max_seq_len)
     with torch.inference_mode():
         for prompt in prompts:
             yield model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0].float().numpy()
@@ -132,7 +138,8 @@ def executor_of(engine: EngineDir) -> Iterator[CpuExecutor]:
 
 def engine_logits(executor: CpuExecutor, engine: EngineDir, prompt: list[int]) -> np.ndarray:
     """Logits [len(prompt), vocab]; the prompt goes in chunks, for a step keeps at most max_batch_size rows."""
-    kv, rows = engine.manifest.kv_cache, engine.manifest.limits.max_batch_size
+    kv, limits = engine.manifest.kv_cache, engine.manifest.limits
+    rows = min(limits.max_batch_size, limits.max_num_tokens)
     tokens = array("i", prompt)
     tables = [array("i", range(-(-len(prompt) // kv.block_size)))] * len(kv.groups)
     parts = []

@@ -5,19 +5,24 @@ from dataclasses import dataclass
 from ....plugins.cpu.isa import Isa
 from ...config import BuildConfig
 from .emit_calls import CallEmitter
-from .program import Program
-
-_HEADERS = (
-    "attention/cpu/paged_attention.h",
-    "embedding/cpu/embedding.h",
-    "engine/loops.h",
-    "engine/runtime.h",
-    "gated_mlp/cpu/gated_mlp.h",
-    "linear/cpu/linear.h",
-    "norm/cpu/norm.h",
-    "rotary/cpu/rotary.h",
-    "sampling/cpu/sampling.h",
+from .program import (
+    Call,
+    EmbeddingCall,
+    GatedMlpCall,
+    LinearCall,
+    NormCall,
+    Program,
+    RotaryCall,
 )
+
+_HEADERS: dict[type[Call], str] = {
+    EmbeddingCall: "embedding/cpu/embedding.h",
+    GatedMlpCall: "gated_mlp/cpu/gated_mlp.h",
+    LinearCall: "linear/cpu/linear.h",
+    NormCall: "norm/cpu/norm.h",
+    RotaryCall: "rotary/cpu/rotary.h",
+}
+_ALWAYS = ("attention/cpu/paged_attention.h", "engine/loops.h", "engine/runtime.h", "sampling/cpu/sampling.h")
 
 
 @dataclass(frozen=True)
@@ -40,14 +45,14 @@ def emit(program: Program, config: BuildConfig, facts: EngineFacts) -> str:
     assert program.logits is not None
     return _TEMPLATE.format(
         title=facts.title,
-        includes="\n".join(f'#include "{header}"' for header in _HEADERS),
+        includes="\n".join(f'#include "{header}"' for header in headers_for(program)),
         limits=f"{config.max_num_tokens}, {config.max_batch_size}, {facts.max_seq_len}, {program.vocab_size}, "
         f"{config.kv_block_size}, {len(groups)}",
         weights_bytes=program.weights_bytes,
         arena_bytes=program.arena_bytes,
         logits_offset=program.logits.buffer.offset,
         windows=", ".join(str(group.window) for group in groups) or "0",
-        num_layers=max(len(program.layers), 1),
+        num_layers=len(program.layers),
         num_groups=len(groups),
         aliases="\n".join(f"using Attention{i} = {kind};" for i, kind in enumerate(emitter.attention_types)),
         layers="\n".join(_layer(program, emitter, group_of_layer)),
@@ -55,6 +60,11 @@ def emit(program: Program, config: BuildConfig, facts: EngineFacts) -> str:
         requirements=_requirements(facts.isa),
         calls="\n".join(emitter.lines),
     )
+
+
+def headers_for(program: Program) -> list[str]:
+    """The headers of the kernels that are called, and those that every engine needs."""
+    return sorted({*_ALWAYS, *(_HEADERS[type(call)] for call in program.calls if type(call) in _HEADERS)})
 
 
 def _layer(program: Program, emitter: CallEmitter, group_of_layer: dict[int, int]) -> list[str]:
@@ -73,12 +83,12 @@ def _layer(program: Program, emitter: CallEmitter, group_of_layer: dict[int, int
 def _requirements(isa: Isa) -> str:
     names = {"avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16"}
     lines = [
-        f'  if (!__builtin_cpu_supports("{names.get(flag, flag)}")) throw es::Error("this CPU lacks {flag}");'
+        f'  if (!__builtin_cpu_supports("{names.get(flag, flag)}")) throw es::engine::Error("this CPU lacks {flag}");'
         for flag in sorted(isa.cpu_flags)
         if not flag.startswith("amx") and flag != "f16c"
     ]
     if isa is Isa.AMX:
-        lines.append("  es::request_amx();")
+        lines.append("  es::engine::request_amx();")
     return "\n".join(lines)
 
 
@@ -94,7 +104,7 @@ _TEMPLATE = """\
 namespace {{
 
 // max_num_tokens, max_batch_size, max_seq_len, vocab_size, block_size, num_groups
-constexpr es::Limits kLimits{{{limits}}};
+constexpr es::engine::Limits kLimits{{{limits}}};
 constexpr uint64_t kWeightsBytes = {weights_bytes};
 constexpr int64_t kArenaBytes = {arena_bytes};
 constexpr int64_t kLogits = {logits_offset};
@@ -106,7 +116,8 @@ struct CacheLayer {{
   int32_t group;
   int64_t k_block_bytes, v_block_bytes;
 }};
-constexpr CacheLayer kLayers[] = {{
+constexpr int kNumLayers = {num_layers}, kNumGroups = {num_groups};
+constexpr CacheLayer kLayers[kNumLayers + 1] = {{
 {layers}
 }};
 
@@ -128,20 +139,20 @@ struct EsEngine {{
       : weights(args.weights), pool(args.threads), arena(kArenaBytes), scratch(scratch_bytes(args.threads)),
         sampling(es::sample_scratch_floats(args.threads, kLimits.vocab_size) * 4) {{
     num_blocks.assign(args.num_blocks, args.num_blocks + args.num_groups);
-    int layer = 0;
-    for (const CacheLayer& sizes : kLayers) {{
+    for (int layer = 0; layer < kNumLayers; ++layer) {{
+      const CacheLayer& sizes = kLayers[layer];
       const int64_t blocks = num_blocks[sizes.group];
       cache.emplace_back(blocks * (sizes.k_block_bytes + sizes.v_block_bytes));
-      kv[layer++] = {{cache.back().data(), cache.back().data() + blocks * sizes.k_block_bytes}};
+      kv[layer] = {{cache.back().data(), cache.back().data() + blocks * sizes.k_block_bytes}};
     }}
   }}
 
   const uint8_t* weights;
   es::ThreadPool pool;
-  es::Memory arena, scratch, sampling;
+  es::engine::Memory arena, scratch, sampling;
   std::vector<int32_t> num_blocks;
-  std::vector<es::Memory> cache;
-  es::KvLayer kv[{num_layers}];
+  std::vector<es::engine::Memory> cache;
+  es::KvLayer kv[kNumLayers + 1];
   int32_t rows = 0;  // of logits in the arena
 }};
 
@@ -154,8 +165,8 @@ void step(EsEngine& e, const EsStep& s) {{
   uint8_t* const arena = e.arena.data();
   uint8_t* const scratch = e.scratch.data();
   const int64_t T = s.num_tokens, R = s.num_rows;
-  es::AttentionStep steps[{num_groups}];
-  for (int g = 0; g < {num_groups}; ++g) {{
+  es::AttentionStep steps[kNumGroups + 1];
+  for (int g = 0; g < kNumGroups; ++g) {{
     steps[g] = {{s.num_tokens, s.num_seqs, s.max_blocks, s.query_start, s.context_length,
                 s.block_table + static_cast<int64_t>(g) * s.num_seqs * s.max_blocks}};
   }}
@@ -167,21 +178,21 @@ void step(EsEngine& e, const EsStep& s) {{
 
 uint32_t es_abi_version(void) {{ return kEsAbiVersion; }}
 
-const char* es_last_error(void) {{ return es::last_error; }}
+const char* es_last_error(void) {{ return es::engine::last_error; }}
 
 int es_open(const EsOpenArgs* args, EsEngine** engine) {{
-  return es::guarded([&] {{
+  return es::engine::guarded([&] {{
     check_cpu();
     if (args->weights_bytes != kWeightsBytes) {{
-      throw es::Error("weights.bin has %llu bytes; this engine was compiled for %llu",
+      throw es::engine::Error("weights.bin has %llu bytes; this engine was compiled for %llu",
                       static_cast<unsigned long long>(args->weights_bytes),
                       static_cast<unsigned long long>(kWeightsBytes));
     }}
-    es::require(reinterpret_cast<uintptr_t>(args->weights) % 64 == 0, "weights: bytes past a 64-byte boundary",
+    es::engine::require(reinterpret_cast<uintptr_t>(args->weights) % 64 == 0, "weights: bytes past a 64-byte boundary",
                 reinterpret_cast<uintptr_t>(args->weights) % 64, 0);
-    es::require(args->num_groups == kLimits.num_groups, "num_groups", args->num_groups, kLimits.num_groups);
-    for (int g = 0; g < args->num_groups; ++g) es::require(args->num_blocks[g] >= 1, "num_blocks", args->num_blocks[g], 1);
-    es::require(args->threads >= 1, "threads", args->threads, 1);
+    es::engine::require(args->num_groups == kLimits.num_groups, "num_groups", args->num_groups, kLimits.num_groups);
+    for (int g = 0; g < args->num_groups; ++g) es::engine::require(args->num_blocks[g] >= 1, "num_blocks", args->num_blocks[g], 1);
+    es::engine::require(args->threads >= 1, "threads", args->threads, 1);
     *engine = new EsEngine(*args);
   }});
 }}
@@ -189,9 +200,9 @@ int es_open(const EsOpenArgs* args, EsEngine** engine) {{
 void es_close(EsEngine* engine) {{ delete engine; }}
 
 int es_step(EsEngine* engine, const EsStep* s) {{
-  return es::guarded([&] {{
+  return es::engine::guarded([&] {{
     engine->rows = 0;
-    es::check_step(kLimits, *s, kWindows, engine->num_blocks.data());
+    es::engine::check_step(kLimits, *s, kWindows, engine->num_blocks.data());
     step(*engine, *s);
     engine->rows = s->num_rows;
   }});
@@ -200,12 +211,12 @@ int es_step(EsEngine* engine, const EsStep* s) {{
 const float* es_logits(EsEngine* engine) {{ return reinterpret_cast<const float*>(engine->arena.data() + kLogits); }}
 
 int es_sample(EsEngine* engine, const EsSample* sample) {{
-  return es::guarded([&] {{
-    es::require(sample->num_rows == engine->rows, "rows to sample", sample->num_rows, engine->rows);
+  return es::engine::guarded([&] {{
+    es::engine::require(sample->num_rows == engine->rows, "rows to sample", sample->num_rows, engine->rows);
     std::string error;
     auto* const scratch = reinterpret_cast<float*>(engine->scratch.data());
     if (es::sample(engine->pool, es_logits(engine), kLimits.vocab_size, *sample, scratch, &error) != 0) {{
-      throw es::Error("%s", error.c_str());
+      throw es::engine::Error("%s", error.c_str());
     }}
   }});
 }}

@@ -79,7 +79,7 @@ class Nest:
         for number, axis in enumerate(axes):
             name = f"i{number}" if axis.size.is_static else "t"
             if not names and not axis.size.is_static:
-                self.add(f"es::for_each_row(pool, {axis.size.cpp}, {work}, [&](int64_t t) {{")
+                self.add(f"es::engine::for_each_row(pool, {axis.size.cpp}, {work}, [&](int64_t t) {{")
             else:
                 self.add(f"for (int64_t {name} = 0; {name} < {axis.size.cpp}; ++{name}) {{")
             names.append(name)
@@ -180,7 +180,7 @@ def along_axis(call: AxisCall, at: Pointers, lines: list[str]) -> None:
         arguments += [f"{at.pointer(view)} + {index(terms, view.offset)}", str(stride)]
     if call.kind == "top_k":
         arguments.append(str(call.y.shape[-1].count))
-    nest.add(f"es::axis_{call.kind}({size}, {', '.join(arguments)});")
+    nest.add(f"es::engine::axis_{call.kind}({size}, {', '.join(arguments)});")
     nest.close(axes)
 
 
@@ -201,7 +201,7 @@ def gather(call: GatherCall, at: Pointers, lines: list[str]) -> None:
         return f"{at.pointer(view)}[{index(terms, view.offset)}{extra}]"
 
     size, stride = call.data.shape[axis], call.data.strides[axis]
-    nest.add(f"const int64_t pick = es::wrapped({spot(2, picks)}, {size.cpp});")
+    nest.add(f"const int64_t pick = es::engine::wrapped({spot(2, picks)}, {size.cpp});")
     nest.add(f"{spot(0, call.y)} = {spot(1, data, f' + pick * {stride}')};")
     nest.close(axes)
 

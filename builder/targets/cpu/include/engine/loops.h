@@ -6,7 +6,7 @@
 
 #include "cpu/thread_pool.h"
 
-namespace es {
+namespace es::engine {
 
 // f(row) for every row, shared out among the threads when there is enough work (elements a row) for that.
 template <class F>
@@ -111,4 +111,4 @@ inline void axis_top_k(int64_t n, const float* x, int64_t xs, float* y, int64_t 
   }
 }
 
-}  // namespace es
+}  // namespace es::engine

@@ -14,7 +14,7 @@
 #include "cpu/abi.h"
 #pragma GCC visibility pop
 
-namespace es {
+namespace es::engine {
 
 inline thread_local char last_error[512];
 
@@ -120,4 +120,4 @@ inline void request_amx() {
   if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) != 0) throw Error("the kernel refuses the use of AMX");
 }
 
-}  // namespace es
+}  // namespace es::engine

@@ -1,0 +1,108 @@
+"""Small networks written as ONNX text, built for the cpu target and run."""
+
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.network import Network, Parameter
+from enginesmith.builder.targets.cpu import toolchain
+from enginesmith.builder.targets.cpu.target import plan
+from enginesmith.builder.targets.cpu.weights import write_weights
+from enginesmith.plugins.cpu.isa import Isa
+from enginesmith.runtime.engine_dir import EngineDir
+from enginesmith.runtime.executors.cpu import CpuExecutor
+from enginesmith.runtime.executors.executor import SequenceSlice
+from enginesmith.runtime.manifest import KvCacheSpec, KvDtype, Limits, Manifest, ModelFacts, Quantization, Target
+
+CONFIG = BuildConfig(dtype="fp32", max_num_tokens=40, max_batch_size=8, kv_block_size=16, check=False)
+_INPUTS = ("input_ids", "position_ids", "logits_rows")
+
+
+@dataclass
+class SmallNetwork:
+    """A network whose text is `body` between the standard inputs and `logits`, with parameters of the given values."""
+
+    body: str
+    width: int
+    parameters: dict[str, np.ndarray]
+
+    def network(self) -> Network:
+        sizes = {name: ",".join(map(str, value.shape)) for name, value in self.parameters.items()}
+        parameters = "".join(f", float[{size}] {name}" for name, size in sizes.items())
+        text = (
+            '<ir_version: 10, opset_import: ["" : 23, "enginesmith" : 1]>\n'
+            f"g (int64[T] input_ids, int64[T] position_ids, int64[R] logits_rows{parameters})"
+            f" => (float[R, {self.width}] logits) {{\n{self.body}\n}}"
+        )
+        proto = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text), data_prop=True)
+        model = ir.from_proto(proto)
+        for value in list(model.graph.inputs):
+            if value.name not in _INPUTS:
+                model.graph.inputs.remove(value)
+                model.graph.initializers[value.name] = value
+        for node in list(model.graph):
+            if node.op_type == "Constant":
+                value = node.outputs[0]
+                value.const_value = ir.convenience.get_const_tensor(value)
+                node_value = ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
+                value.replace_all_uses_with(node_value)
+                model.graph.remove(node, safe=True)
+                model.graph.initializers[value.name] = node_value
+        known = {name: Parameter(name, value.shape) for name, value in self.parameters.items()}
+        return Network(model, known, {}, [], {}, "TestForCausalLM", "", self.width, 0)
+
+
+Run = Callable[[SmallNetwork, list[int]], np.ndarray]
+
+
+@pytest.fixture
+def run_network(tmp_path: Path) -> Run:
+    """Builds a network in float32 for AVX2 and gives the logits of every token of one step."""
+
+    def run(small: SmallNetwork, input_ids: list[int]) -> np.ndarray:
+        planned = plan(small.network(), CONFIG, Isa.AVX2, max_seq_len=64)
+        write_weights(tmp_path / "weights.bin", planned.program, Isa.AVX2, small.parameters.__getitem__)
+        library = toolchain.compile_engine(planned.source, Isa.AVX2)
+        (tmp_path / "engine.so").write_bytes(library.read_bytes())
+        engine = EngineDir(tmp_path, _manifest(small.width, planned.program.weights_bytes))
+        executor = CpuExecutor(engine, [], threads=2)
+        try:
+            parts = []
+            for first in range(0, len(input_ids), CONFIG.max_batch_size):
+                rows = range(first, min(first + CONFIG.max_batch_size, len(input_ids)))
+                executor.step([SequenceSlice(array("i", input_ids), 0, len(input_ids), [array("i", [0])])], rows)
+                parts.append(executor.logits())
+            return np.concatenate(parts)
+        finally:
+            executor.close()
+
+    return run
+
+
+def _manifest(width: int, weights_bytes: int) -> Manifest:
+    return Manifest(
+        builder_version="0",
+        abi_version=1,
+        model=ModelFacts(
+            name="test", architecture="Test", model_type="test", vocab_size=width, num_layers=0, num_parameters=0,
+            eos_token_ids=(),
+        ),
+        limits=Limits(max_batch_size=CONFIG.max_batch_size, max_num_tokens=CONFIG.max_num_tokens, max_seq_len=64),
+        kv_cache=KvCacheSpec(block_size=16, dtype=KvDtype.FP32, groups=()),
+        quantization=Quantization(scheme="fp32"),
+        target=Target(
+            name="cpu", isa="avx2", cpu_flags=(), library="engine.so", weights="weights.bin", weights_bytes=weights_bytes
+        ),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def small_network() -> type[SmallNetwork]:
+    return SmallNetwork
