@@ -216,6 +216,11 @@ def _pad(c: Converter, node: FxNode) -> Value:
     return c.emit("Pad", [x, c.constant(before + after), c.value(fill, node.meta["val"].dtype)])
 
 
+@handles("arange", "arange.start", "arange.start_step")
+def _arange(c: Converter, node: FxNode) -> Value:
+    return c.refuse("a value computed from the number of tokens (positions must come from position_ids)")
+
+
 _FILLS = {"full_like": None, "zeros_like": 0, "ones_like": 1, "new_zeros": 0, "new_ones": 1, "zeros": 0, "ones": 1}
 
 

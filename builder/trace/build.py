@@ -1,5 +1,8 @@
 """The steps of a trace that was not in the cache."""
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import onnx_ir as ir
@@ -16,7 +19,8 @@ from .skeleton import fake_parameters, make_skeleton
 
 
 def build_network(config: dict[str, Any], max_seq_len: int, progress: Progress) -> Network:
-    with progress.task("Tracing the model", total=4) as task:
+    """Trace a raw config.json; see trace.trace."""
+    with progress.task("Tracing the model", total=4) as task, _quiet():
         model = make_skeleton(config, max_seq_len)
         fuse_norms(model)
         fuse_activations(model)
@@ -39,6 +43,21 @@ def build_network(config: dict[str, Any], max_seq_len: int, progress: Progress) 
         vocab_size=int(graph.outputs[0].shape[1]),  # type: ignore[index,arg-type]
         num_layers=sum(node.op_type == "PagedAttention" for node in graph),
     )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep warnings that libraries give about each other from the user."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
 def convert(program: torch.export.ExportedProgram, tied: dict[str, str]) -> ir.Graph:

@@ -193,7 +193,7 @@ class Converter:
         values = [None if argument is None else self.value(argument) for argument in inputs]
         while values and values[-1] is None:
             values.pop()
-        attributes = {key: attribute for key, attribute in attributes.items() if attribute is not None}
+        attributes = {key: _stored(attribute) for key, attribute in attributes.items() if attribute is not None}
         if values and all(value is None or self.is_derived(value) for value in values):
             self._derived.update(id(result) for result in results)
         self.graph.append(
@@ -276,6 +276,11 @@ def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor) or (
         isinstance(value, (tuple, list)) and bool(value) and all(isinstance(v, torch.Tensor) for v in value)
     )
+
+
+def _stored(attribute: Any) -> Any:
+    """An attribute as it will be once stored: ONNX keeps floats in 32 bits."""
+    return torch.tensor(attribute, dtype=torch.float32).item() if isinstance(attribute, float) else attribute
 
 
 def _holds_symbol(arguments: Any) -> bool:

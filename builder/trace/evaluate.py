@@ -29,9 +29,8 @@ def evaluate_positions(program: torch.export.ExportedProgram, nodes: Sequence[No
                     raise UnsupportedModelError("rotary angles that depend on more than positions are not supported")
                 values[node] = leaves[node.name]
             else:
-                arguments: Any = map_arg((node.args, node.kwargs), values.__getitem__)
-                call: Any = node.target
-                values[node] = call(*arguments[0], **arguments[1])
+                call, args, kwargs = _plain(node, values)
+                values[node] = call(*args, **kwargs)
     return {node: values[node] for node in nodes}
 
 
@@ -43,3 +42,9 @@ def _leaves(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
     for source in (signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants):
         leaves.update({name: buffers[target] for name, target in source.items()})
     return leaves
+
+
+def _plain(node: Node, values: dict[Node, torch.Tensor]) -> Any:
+    """What a node calls, and with which values."""
+    look_up: Any = values.__getitem__
+    return node.target, map_arg(node.args, look_up), map_arg(node.kwargs, look_up)

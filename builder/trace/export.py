@@ -42,8 +42,6 @@ def export(model: nn.Module, mode: FakeTensorMode) -> torch.export.ExportedProgr
             program = torch.export.export(
                 Packed(model), inputs, dynamic_shapes=({0: tokens}, {0: tokens}, {0: rows}), strict=False
             )
-    except UnsupportedModelError:
-        raise
     except Exception as error:
         raise UnsupportedModelError(_reason(model, error)) from error
     program.graph.eliminate_dead_code(_has_effect)
@@ -62,7 +60,7 @@ def _reason(model: nn.Module, error: Exception) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, UnsupportedModelError):
-            return str(cause)
+            return f"{type(model).__name__}: {cause}"
         cause = cause.__cause__ or cause.__context__
     first_line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return f"{type(model).__name__} cannot be traced: {type(error).__name__}: {first_line.strip()}"

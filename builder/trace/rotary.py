@@ -92,10 +92,10 @@ class _Recogniser:
 
     def __call__(self, function: Callable[..., Any], bound: inspect.BoundArguments) -> dict[str, RotaryForm] | None:
         tensors = {name: value for name, value in bound.arguments.items() if isinstance(value, Tensor)}
-        rotated: list[str] = [name for name in tensors if name not in ("cos", "sin")]
+        rotated = [name for name in tensors if name not in ("cos", "sin")]
         if not _plain(tensors, rotated):
             return None
-        sizes: Any = tensors[rotated[0]].shape
+        sizes: Any = next(tensors[name] for name in rotated).shape
         heads_axis = 1 if isinstance(sizes[2], torch.SymInt) else 2
         scalars = tuple((k, v) for k, v in bound.arguments.items() if isinstance(v, (int, float, str)))
         shapes = tuple((name, int(tensors[name].shape[-1])) for name in tensors)

@@ -1,0 +1,107 @@
+"""What cannot be expressed is refused, and named."""
+
+import pytest
+import torch
+from tiny_models import FAMILIES
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from enginesmith.builder.trace.build import build_network, convert
+from enginesmith.builder.trace.export import export
+from enginesmith.builder.trace.rotary import fused_rotary  # noqa: F401
+from enginesmith.errors import UnsupportedModelError
+from enginesmith.progress import NoProgress
+
+
+def build(**config):
+    return build_network(config, 16, NoProgress())
+
+
+def test_remote_code_is_never_run():
+    with pytest.raises(UnsupportedModelError, match=r"'brand_new'.*auto_map.*never run"):
+        build(model_type="brand_new", auto_map={"AutoModelForCausalLM": "modeling.Model"})
+
+
+def test_a_config_without_a_model_type_is_refused():
+    with pytest.raises(UnsupportedModelError, match="model_type"):
+        build(hidden_size=8)
+
+
+def test_a_model_that_is_no_causal_language_model_is_refused():
+    with pytest.raises(UnsupportedModelError, match=r"'vit' has no causal language model"):
+        build(model_type="vit")
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"model_type": "bloom", "hidden_size": 64, "n_head": 4, "n_layer": 1, "vocab_size": 128}, "Bloom"),
+        (
+            {"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 1, "vocab_size": 128, "state_size": 8},
+            "Mamba",
+        ),
+    ],
+)
+def test_a_model_with_an_operation_we_lack_is_refused(config, reason):
+    with pytest.raises(UnsupportedModelError, match=reason):
+        build(**config)
+
+
+def test_known_types_are_traced_by_their_own_class_whatever_auto_map_says():
+    config = {
+        **FAMILIES["llama"],
+        "auto_map": {"AutoModelForCausalLM": "evil.Model"},
+        "quantization_config": {"bits": 4},
+    }
+    assert build(**config).architecture == "LlamaForCausalLM"
+
+
+class Toy(nn.Module):
+    """A "language model" whose one operation the test gives."""
+
+    def __init__(self, operation):
+        super().__init__()
+        self.embed = nn.Embedding(8, 4)
+        self.operation = operation
+
+    def forward(self, input_ids, position_ids, use_cache, logits_to_keep):
+        x = self.operation(self.embed(input_ids), position_ids)
+        return type("Output", (), {"logits": x[:, logits_to_keep]})()
+
+
+def network_of(operation):
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    return convert(export(Toy(operation).eval().requires_grad_(False), mode), {})
+
+
+@pytest.mark.parametrize(
+    ("operation", "reason"),
+    [
+        (lambda x, p: x.cumsum(1), "across tokens"),
+        (lambda x, p: x - x.mean(1, keepdim=True), "across tokens"),
+        (lambda x, p: x.softmax(1), "across tokens"),
+        (lambda x, p: x.transpose(1, 2) @ x.softmax(2) @ x.new_ones(4, 4), "across tokens"),
+        (lambda x, p: torch.cat([x, x], 1)[:, : x.shape[1]], "across tokens"),
+        (lambda x, p: x + torch.arange(x.shape[1])[None, :, None], "number of tokens"),
+        (lambda x, p: x * x.shape[1], "number of tokens|token"),
+        (lambda x, p: x[:, -1:].expand(x.shape), "token"),
+        (lambda x, p: x + torch.fft.fft(x).real, "fft"),
+    ],
+)
+def test_what_mixes_tokens_or_counts_them_is_refused(operation, reason):
+    with pytest.raises(UnsupportedModelError, match=reason):
+        network_of(operation)
+
+
+def test_in_place_operations_are_taken_apart():
+    def operation(x, p):
+        y = x.clone()
+        y.add_(1.0)
+        return y * p[..., None]
+
+    assert [node.op_type for node in network_of(operation)].count("Add") == 1
+
+
+def test_values_of_constants_are_computed_while_tracing():
+    graph = network_of(lambda x, p: x * (torch.arange(4).float().pow(2).sum() + 1))
+    assert [node.op_type for node in graph if node.op_type in ("Mul", "Add", "Pow", "ReduceSum")] == ["Mul"]

@@ -1,0 +1,27 @@
+"""What tests of every part share."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_models import FAMILIES, write_checkpoint
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A function from a family of `tiny_models.FAMILIES` to the folder of its tiny random checkpoint."""
+    root = tmp_path_factory.mktemp("tiny")
+    made: dict[str, Path] = {}
+
+    def checkpoint(family: str) -> Path:
+        if family not in made:
+            made[family] = write_checkpoint(family, root / family)
+        return made[family]
+
+    return checkpoint
+
+
+@pytest.fixture(scope="session")
+def families() -> list[str]:
+    """Every family that `tiny_checkpoint` makes."""
+    return list(FAMILIES)
