@@ -33,7 +33,7 @@ def check_facts(check: Mapping[str, Any]) -> dict[str, str]:
     """The result of a build's check, from its report."""
     return {
         "worst logit distance": f"{check['distance']:.2g} of a row's spread (bar {check['distance_bar']:g})",
-        "KL divergence": f"{check['kl']:.2g} nats (bar {check['kl_bar']:g})",
+        "mean KL divergence": f"{check['kl']:.2g} nats (bar {check['kl_bar']:g})",
         "top-1 agreement": f"{check['top1']:.0%} of {check['rows']} rows",
     }
 

@@ -9,19 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from char_tokenizer import write_char_tokenizer
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
-_TEMPLATE = (
-    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}a: {% endif %}"
-)
 
-
-def command(*arguments: object) -> list[str]:
-    """The console script's own entry point, in this interpreter."""
+@pytest.fixture(scope="session")
+def command() -> Callable[..., list[str]]:
+    """command("run", engine) -> the process arguments: the console script's own entry point, in this interpreter."""
     code = "import sys; from enginesmith.cli.main import main; main(sys.argv[1:])"
-    return [sys.executable, "-c", code, *map(str, arguments)]
+    return lambda *arguments: [sys.executable, "-c", code, *map(str, arguments)]
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +28,7 @@ def cli_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def cli(cli_environment: dict[str, str]) -> Cli:
+def cli(cli_environment: dict[str, str], command: Callable[..., list[str]]) -> Cli:
     """cli("run", engine, "-p", "x", input="", env={...}) -> the finished process; never a terminal."""
 
     def run(*arguments: object, input: str = "", env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
@@ -50,25 +47,34 @@ def cli(cli_environment: dict[str, str]) -> Cli:
 
 @pytest.fixture(scope="session")
 def checkpoint(tiny_checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random llama with a tokenizer of single characters, ids 3 to 97, and a chat template."""
+    """A tiny random llama of 512 positions, with a tokenizer of single characters, ids 3 to 97, and a chat template."""
     folder = tmp_path_factory.mktemp("checkpoint") / "tiny-llama"
     shutil.copytree(tiny_checkpoint("llama"), folder)
-    vocabulary = {"<unk>": 0, "<s>": 1, "</s>": 2} | {chr(32 + i): 3 + i for i in range(95)}
-    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens(["<s>", "</s>"])
-    tokenizer.save(str(folder / "tokenizer.json"))
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", "chat_template": _TEMPLATE}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 512}))
+    write_char_tokenizer(folder)
     return folder
 
 
 @pytest.fixture(scope="session")
-def engine(cli: Cli, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An engine that `enginesmith build` made. Read only: tests that damage one copy it first."""
+def build_flags(checkpoint: Path) -> list[object]:
+    """All of the build command but its output: the same source every time, so that one compilation serves all tests."""
+    return ["build", checkpoint, "--dtype", "fp32", "--max-seq-len", 400, "--max-batch-size", 4]
+
+
+@pytest.fixture(scope="session")
+def built(
+    cli: Cli, build_flags: list[object], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """An engine that `enginesmith build` made, and what the command said."""
     output = tmp_path_factory.mktemp("engines") / "tiny.engine"
-    done = cli("build", checkpoint, "-o", output, "--dtype", "fp32", "--max-seq-len", 96, "--max-batch-size", 4)
+    return output, cli(*build_flags, "-o", output)
+
+
+@pytest.fixture(scope="session")
+def engine(built: tuple[Path, subprocess.CompletedProcess[str]]) -> Path:
+    """The engine. Read only: tests that damage one copy it first."""
+    output, done = built
     assert done.returncode == 0, done.stderr
     return output
 

@@ -36,15 +36,15 @@ def test_build_offers_every_field_of_its_config(cli: Cli) -> None:
         assert "--" + field.replace("_", "-") in text
 
 
-def test_build_says_what_it_made(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
-    done = cli("build", checkpoint, "-o", tmp_path / "e", "--weights", "int8", "--max-seq-len", 32, "--no-check")
+def test_build_says_what_it_made(built: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    output, done = built
     assert done.returncode == 0, done.stderr
-    assert "LlamaForCausalLM" in done.stdout
-    assert "Check against" not in done.stdout
-    manifest = json.loads((tmp_path / "e" / "engine.json").read_text())
-    assert manifest["limits"]["max_seq_len"] == 32
-    assert manifest["quantization"]["scheme"] == "int8"
-    assert [path.name for path in tmp_path.iterdir()] == ["e"]
+    for part in (str(output), "LlamaForCausalLM", "seconds", "worst logit distance", "top-1 agreement"):
+        assert part in done.stdout
+    manifest = json.loads((output / "engine.json").read_text())
+    assert manifest["limits"] == {"max_batch_size": 4, "max_num_tokens": 512, "max_seq_len": 400}
+    assert manifest["quantization"]["scheme"] == "fp32"
+    assert [path.name for path in output.parent.iterdir()] == ["tiny.engine"]
 
 
 def test_run_streams_one_prompt(cli: Cli, engine: Path) -> None:
@@ -99,7 +99,7 @@ def test_interactive_holds_a_conversation(cli: Cli, engine: Path) -> None:
 
 
 def test_interactive_goes_on_after_a_turn_that_is_too_long(cli: Cli, engine: Path) -> None:
-    done = cli("run", engine, "--interactive", "--max-tokens", 4, *GREEDY, input=f"{'x' * 200}\nhi\n")
+    done = cli("run", engine, "--interactive", "--max-tokens", 4, *GREEDY, input=f"{'x' * 500}\nhi\n")
     assert done.returncode == 0
     assert "max_seq_len" in done.stderr
     assert done.stderr.count("[4 tokens") == 1
@@ -107,7 +107,7 @@ def test_interactive_goes_on_after_a_turn_that_is_too_long(cli: Cli, engine: Pat
 
 def test_inspect(cli: Cli, engine: Path) -> None:
     text = cli("inspect", engine).stdout
-    for part in ("LlamaForCausalLM", "max_seq_len", "96 tokens", "KV cache", "Fused", "Kernels", "top-1 agreement"):
+    for part in ("LlamaForCausalLM", "max_seq_len", "400 tokens", "KV cache", "Fused", "Kernels", "top-1 agreement"):
         assert part in text
     data = json.loads(cli("inspect", engine, "--json").stdout)
     manifest, memory = data["manifest"], data["memory"]
@@ -132,9 +132,33 @@ def test_doctor_without_a_compiler_says_what_to_install(cli: Cli) -> None:
     assert "CXX" in done.stdout
 
 
-def test_bench(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
-    output = tmp_path / "e"
-    assert cli("build", checkpoint, "-o", output, "--no-check").returncode == 0  # max_seq_len 128: too small for all
-    done = cli("bench", output)
+def test_bench(cli: Cli, engine: Path) -> None:
+    done = cli("bench", engine, "--runs", 1, "--json")
+    assert done.returncode == 0, done.stderr
+    assert "w2 needs max_seq_len 1025, this engine has 400" in done.stderr
+    data = json.loads(done.stdout)
+    assert data["workloads"].keys() == {"w1", "w3"}
+    w1, w3 = data["workloads"]["w1"], data["workloads"]["w3"]
+    assert (w1["prompt_tokens"], w1["output_tokens"]) == (128, 128)
+    assert (w3["prompt_tokens"], w3["output_tokens"]) == (4531, 1926)
+    for workload in (w1, w3):
+        assert workload["tokens_per_s"] > 0
+        assert 0 < workload["ttft_s"]["median"] <= workload["ttft_s"]["p99"]
+        assert 0 < workload["time_between_tokens_s"]["median"] <= workload["time_between_tokens_s"]["p99"]
+    assert 0 < w1["read"]["share"] < 1
+    assert w1["read"]["share"] == pytest.approx(w1["read"]["achieved_per_s"] / w1["read"]["ceiling_per_s"])
+    assert 0 < w3["compute"]["share"] < 1
+
+
+def test_bench_as_a_table_of_one_workload(cli: Cli, engine: Path) -> None:
+    done = cli("bench", engine, "-w", "w1", "--runs", 1, "--threads", 1)
+    assert done.returncode == 0, done.stderr
+    assert "1 threads" in done.stdout
+    assert "W1 decode" in done.stdout
+    assert "W3" not in done.stdout
+
+
+def test_bench_refuses_a_workload_that_does_not_fit(cli: Cli, engine: Path) -> None:
+    done = cli("bench", engine, "-w", "w2")
     assert done.returncode == 2
-    assert "w1 needs max_seq_len 256, this engine has 128" in done.stderr
+    assert "--max-seq-len 1025" in done.stderr

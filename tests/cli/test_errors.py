@@ -6,7 +6,6 @@ import resource
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
+Command = Callable[..., list[str]]
 
 
 def _assert_refused(done: subprocess.CompletedProcess[str], *parts: str) -> None:
@@ -62,7 +62,7 @@ def test_output_that_is_not_an_engine_is_not_replaced(cli: Cli, checkpoint: Path
         (("--kv-block-size", "17"), ("--kv-block-size", "multiple of 16", "17")),
         (("--weights", "int3"), ("--weights", "int3", "int4")),
         (("--isa", "sse"), ("--isa", "avx2")),
-        (("--max-seq-len", "100000"), ("max_seq_len", "100000", "128")),
+        (("--max-seq-len", "100000"), ("max_seq_len", "100000", "512")),
         (("--no-such",), ("--no-such",)),
     ],
 )
@@ -76,7 +76,7 @@ def test_wrong_build_options(
 @pytest.mark.parametrize(
     ("flags", "parts"),
     [
-        (("--max-tokens", "500"), ("max_tokens", "500", "96", "rebuild with --max-seq-len 505")),
+        (("--max-tokens", "500"), ("max_tokens", "500", "400", "rebuild with --max-seq-len 505")),
         (("--max-tokens", "0"), ("max_tokens", "0")),
         (("--temperature", "-1"), ("temperature", "-1")),
         (("--top-p", "1.5"), ("top_p", "1.5")),
@@ -119,16 +119,20 @@ def test_engine_of_another_format_or_instruction_set(cli: Cli, damaged: Path) ->
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_build_leaves_nothing(
-    cli_environment: dict[str, str], checkpoint: Path, tmp_path: Path, number: signal.Signals, status: int
+    cli_environment: dict[str, str],
+    command: Command,
+    checkpoint: Path,
+    tmp_path: Path,
+    number: signal.Signals,
+    status: int,
 ) -> None:
     work, temporary = tmp_path / "work", tmp_path / "tmp"
     work.mkdir()
     temporary.mkdir()
-    # One layer's worth of constants differs, so that the compiler has to run: that is when the folder is half written.
-    flags = ["build", str(checkpoint), "-o", str(work / "out"), "--max-num-tokens", str(200 + number), "--no-check"]
-    code = "import sys; from enginesmith.cli.main import main; main(sys.argv[1:])"
+    # A source that no other test has, so that the compiler runs: the signal comes while the folder is half written.
+    flags = ["build", checkpoint, "-o", work / "out", "--max-seq-len", 400, "--max-batch-size", 30 + number]
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *flags],
+        command(*flags),
         env=cli_environment | {"TMPDIR": str(temporary)},
         stderr=subprocess.PIPE,
         text=True,
@@ -144,26 +148,15 @@ def test_a_stopped_build_leaves_nothing(
     assert process.returncode == status, stderr
     assert "Traceback" not in stderr
     assert _leftovers(work) == []
-    assert _leftovers(temporary) == []
+    assert [name for name in _leftovers(temporary) if name.startswith("enginesmith")] == []  # torch leaves its own
 
 
-def test_a_full_disk(cli_environment: dict[str, str], engine: Path, checkpoint: Path, tmp_path: Path) -> None:
+def test_a_full_disk(
+    cli_environment: dict[str, str], engine: Path, command: Command, build_flags: list[object], tmp_path: Path
+) -> None:
     room = (engine / "weights.bin").stat().st_size // 2
-    code = "import sys; from enginesmith.cli.main import main; main(sys.argv[1:])"
-    flags = [
-        "build",
-        checkpoint,
-        "-o",
-        tmp_path / "out",
-        "--dtype",
-        "fp32",
-        "--max-seq-len",
-        "96",
-        "--max-batch-size",
-        "4",
-    ]
     done = subprocess.run(
-        [sys.executable, "-c", code, *flags],
+        command(*build_flags, "-o", tmp_path / "out"),
         env=cli_environment,
         capture_output=True,
         text=True,
@@ -179,7 +172,7 @@ def test_a_full_disk(cli_environment: dict[str, str], engine: Path, checkpoint: 
     [
         (("run", "smolm2"), ("smolm2", "smollm2-135m")),
         (("show", "smollm2-135m", "--set", "build.max_batchsize=8"), ("build.max_batchsize", "max_batch_size")),
-        (("show", "smollm2-135m", "--set", "build.max_batch_size=no"), ("build.max_batch_size", "no")),
+        (("show", "smollm2-135m", "--set", "build.max_batch_size=many"), ("build.max_batch_size", "many")),
         (("show", "smollm2-135m", "--set", "nonsense"), ("nonsense", "KEY=VALUE")),
         (("show", "./absent.yaml"), ("absent.yaml",)),
     ],

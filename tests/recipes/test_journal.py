@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from enginesmith.recipes.journal import Journal, code_digest, stamp
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from enginesmith.errors import RecipeError
 from enginesmith.recipes.loading import load, shipped
 

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from char_tokenizer import write_char_tokenizer
+
 from enginesmith.progress import NoProgress
 from enginesmith.recipes.loading import load
 from enginesmith.recipes.runner import Runner
@@ -20,7 +22,7 @@ demo: {prompt: "a b", chat: false, sampling: {max_tokens: 4, temperature: 0}}
 
 @pytest.fixture
 def recipe(tmp_path: Path, tiny_checkpoint: Callable[[str], Path]) -> Path:
-    shutil.copytree(tiny_checkpoint("llama"), tmp_path / "model")
+    write_char_tokenizer(Path(shutil.copytree(tiny_checkpoint("llama"), tmp_path / "model")))
     path = tmp_path / "tiny.yaml"
     path.write_text(RECIPE)
     return path
@@ -38,9 +40,12 @@ def test_steps_are_skipped_until_their_inputs_change(recipe: Path) -> None:
     assert _run(recipe) == nothing
     assert _run(recipe) == everything
     assert _run(recipe, "demo.prompt=other") == everything
-    assert _run(recipe, "build.max_seq_len=16") == {**everything, "build": False, "check": False}
+    unchecked = {"source": True, "import": True, "build": False}
+    assert _run(recipe, "build.check=false") == unchecked
     shutil.rmtree(recipe.parent / "engine")
-    assert _run(recipe, "build.max_seq_len=16", "build.check=false") == {"source": True, "import": True, "build": False}
+    assert _run(recipe, "build.check=false") == unchecked
+    (recipe.parent / "model" / "generation_config.json").write_text('{"temperature": 0.5}')
+    assert _run(recipe, "build.check=false") == {**unchecked, "import": False}
 
 
 def test_an_interrupted_run_resumes(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """The workloads are what docs/benchmarks.md says, and their figures are what the times say."""
 
 import pytest
+
 from enginesmith.recipes.workloads import Measurement, Workload, median_run
 
 

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -115,11 +116,8 @@ def compile_engine(source: str, isa: Isa, compiler: Compiler | None = None) -> P
 
 def start_compiling(source: str, isa: Isa, compiler: Compiler | None = None) -> Compilation:
     """Begin to compile in a process of its own. The cache is keyed by source, headers, compiler and options."""
-    import tempfile
-
     compiler = compiler or find_compiler()
-    options = (*FLAGS, *isa.compiler_flags)
-    key = _key(source, compiler, options)
+    key = object_key(source, compiler, isa)
     target = cache_dir("objects") / f"{key}.so"
     if target.exists():
         return Compilation(target, key, cached=True, compiler=compiler)
@@ -127,11 +125,14 @@ def start_compiling(source: str, isa: Isa, compiler: Compiler | None = None) -> 
     try:
         (work / "engine.cpp").write_text(source)
         includes = [f"-I{PLUGINS}", f"-I{ENGINE_HEADERS}"]
+        options = _options(isa)
         command = [*compiler.command, *options, *includes, str(work / "engine.cpp"), "-o", str(work / "engine.so")]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=work)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C too
         shutil.rmtree(work, ignore_errors=True)
-        raise ToolchainError(f"{compiler.name} could not be started: {error}") from error
+        if isinstance(error, OSError):
+            raise ToolchainError(f"{compiler.name} could not be started: {error}") from error
+        raise
     return Compilation(target, key, cached=False, compiler=compiler, process=process, work=work)
 
 
@@ -154,10 +155,15 @@ def _resolve(name: str, beside: Path | None) -> Path | None:
     return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
-def _key(source: str, compiler: Compiler, options: tuple[str, ...]) -> str:
+def _options(isa: Isa) -> tuple[str, ...]:
+    return (*FLAGS, *isa.compiler_flags)
+
+
+def object_key(source: str, compiler: Compiler, isa: Isa) -> str:
+    """What an object is cached under: a digest of the source, all its headers, the compiler and its options."""
     digest = hashlib.sha256()
     headers = sorted(headers_of(source).values())
-    for part in (source, compiler.name, compiler.version, " ".join(options), *headers):
+    for part in (source, compiler.name, compiler.version, " ".join(_options(isa)), *headers):
         digest.update(hashlib.sha256(part.encode()).digest())
     return digest.hexdigest()[:40]
 
