@@ -102,12 +102,14 @@ struct RowTile {
     std::fill_n(sums, rows * kLanes, 0.0f);
     const int first = std::max(split * kSplit, options.first_visible(position));
     const int last = std::min((split + 1) * kSplit, position + tokens) - 1;
-    for (int start = first / kKeys * kKeys; start <= last; start += kKeys) {
-      const Keys keys = find(layer, step, sequence, head, start, first, last);
-      const int groups = (rows + kMaxGroup - 1) / kMaxGroup;
+    const int groups = (rows + kMaxGroup - 1) / kMaxGroup;
+    Keys next = find(layer, step, sequence, head, first / kKeys * kKeys, first, last);
+    for (int start = next.start; start <= last; start += kKeys) {
+      const Keys keys = next;
+      next = find(layer, step, sequence, head, start + kKeys, first, last);
       for (int g = 0; g < groups; ++g) {
         const int row = g * rows / groups;
-        attend_group((g + 1) * rows / groups - row, row, keys, options);
+        attend_group((g + 1) * rows / groups - row, row, keys, groups == 1 ? &next : nullptr, options);
       }
     }
     for (int r = 0; r < rows; ++r) state[r].sum = reduce_add(VF::load(sums + r * kLanes));
@@ -139,39 +141,64 @@ struct RowTile {
     return keys;
   }
 
-  void attend_group(int size, int row, const Keys& keys, const AttentionOptions& options) {
+  // Asks for a line of the key tile that comes next. Only into the second level of cache: the first cannot have enough
+  // requests in flight to use the memory's bandwidth, and the blocks are too short for the hardware to run ahead.
+  static void prefetch(const Element* p) { _mm_prefetch(reinterpret_cast<const char*>(p), _MM_HINT_T1); }
+
+  void attend_group(int size, int row, const Keys& keys, const Keys* ahead, const AttentionOptions& options) {
     switch (size) {
       case 1:
-        return attend_group<1>(row, keys, options);
+        return attend_group<1>(row, keys, ahead, options);
       case 2:
-        return attend_group<2>(row, keys, options);
+        return attend_group<2>(row, keys, ahead, options);
       case 3:
-        return attend_group<3>(row, keys, options);
+        return attend_group<3>(row, keys, ahead, options);
       case 4:
-        return attend_group<4>(row, keys, options);
+        return attend_group<4>(row, keys, ahead, options);
       case 5:
-        return attend_group<5>(row, keys, options);
+        return attend_group<5>(row, keys, ahead, options);
       case 6:
-        return attend_group<6>(row, keys, options);
+        return attend_group<6>(row, keys, ahead, options);
     }
   }
 
   template <int M>
-  void attend_group(int row, const Keys& keys, const AttentionOptions& options) {
+  void attend_group(int row, const Keys& keys, const Keys* ahead, const AttentionOptions& options) {
     constexpr int kStep = vectors_beside(M);
     const int first = std::max(0, options.first_visible(position + row / G) - keys.start);
     const int last = std::min(kKeys - 1, position + (row + M - 1) / G - keys.start);
     if (first > last) return;
     const int first_vector = first / kLanes / kStep * kStep;
     const int end_vector = (last / kLanes / kStep + 1) * kStep;
-    for (int v = first_vector; v < end_vector; v += kStep) score<M, kStep>(row, v, keys);
+    for (int v = first_vector; v < end_vector; v += kStep) score<M, kStep>(row, v, keys, ahead);
     for (int r = row; r < row + M; ++r) softmax(r, first_vector, end_vector, keys.start, options);
-    accumulate<M>(row, first, last, keys);
+    accumulate<M>(row, first, last, keys, ahead);
+  }
+
+  // sum[m][n] += a(m) * b(n). The fewer factors are held and the others come one by one, so that everything stays in
+  // registers.
+  template <int M, int N, class A, class B>
+  ES_ALWAYS_INLINE static void add_outer_product(VF (&sum)[M][N], A&& a, B&& b) {
+    if constexpr (M < N) {
+      VF held[M];
+      unroll<M>([&](auto m) ES_ALWAYS_INLINE { held[m] = a(m); });
+      unroll<N>([&](auto n) ES_ALWAYS_INLINE {
+        const VF x = b(n);
+        unroll<M>([&](auto m) ES_ALWAYS_INLINE { sum[m][n] = fma(held[m], x, sum[m][n]); });
+      });
+    } else {
+      VF held[N];
+      unroll<N>([&](auto n) ES_ALWAYS_INLINE { held[n] = b(n); });
+      unroll<M>([&](auto m) ES_ALWAYS_INLINE {
+        const VF x = a(m);
+        unroll<N>([&](auto n) ES_ALWAYS_INLINE { sum[m][n] = fma(x, held[n], sum[m][n]); });
+      });
+    }
   }
 
   // scores[row .. row + M)[vectors v .. v + N) = q k^T, each summed over d in ascending order.
   template <int M, int N>
-  void score(int row, int v, const Keys& keys) {
+  void score(int row, int v, const Keys& keys, const Keys* ahead) {
     const Element* k[N];
     unroll<N>([&](auto n)
                   ES_ALWAYS_INLINE { k[n] = keys.k[(v + n) * kLanes / kGranule] + (v + n) * kLanes % kGranule; });
@@ -179,12 +206,11 @@ struct RowTile {
     VF sum[M][N];
     unroll<M>([&](auto m) ES_ALWAYS_INLINE { unroll<N>([&](auto n) ES_ALWAYS_INLINE { sum[m][n] = VF::zero(); }); });
     for (int d = 0; d < D; ++d) {
-      VF key[N];
-      unroll<N>([&](auto n) ES_ALWAYS_INLINE { key[n] = E::load(k[n] + d * BlockSize); });
-      unroll<M>([&](auto m) ES_ALWAYS_INLINE {
-        const VF x = VF::broadcast(query[m * D + d]);
-        unroll<N>([&](auto n) ES_ALWAYS_INLINE { sum[m][n] = fma(x, key[n], sum[m][n]); });
-      });
+      if (ahead)
+        for (int i = 0; i < N * kLanes / kGranule; ++i) prefetch(ahead->k[v * kLanes / kGranule + i] + d * BlockSize);
+      add_outer_product<M, N>(
+          sum, [&](auto m) ES_ALWAYS_INLINE { return VF::broadcast(query[m * D + d]); },
+          [&](auto n) ES_ALWAYS_INLINE { return E::load(k[n] + d * BlockSize); });
     }
     unroll<M>([&](auto m) ES_ALWAYS_INLINE {
       unroll<N>([&](auto n) ES_ALWAYS_INLINE { sum[m][n].store(scores + (row + m) * kKeys + (v + n) * kLanes); });
@@ -227,16 +253,16 @@ struct RowTile {
 
   // output[row .. row + M) = output * decay + weights v, each summed over the keys first .. last in ascending order.
   template <int M>
-  void accumulate(int row, int first, int last, const Keys& keys) {
+  void accumulate(int row, int first, int last, const Keys& keys, const Keys* ahead) {
     constexpr int kStep = std::min(vectors_beside(M), kValueVectors);
     constexpr int kLast = (kValueVectors - 1) / kStep * kStep;
-    for (int c = 0; c < kLast; c += kStep) accumulate_columns<M, kStep, 0>(row, c, first, last, keys);
-    accumulate_columns<M, kValueVectors - kLast, Dv % kLanes>(row, kLast, first, last, keys);
+    for (int c = 0; c < kLast; c += kStep) accumulate_columns<M, kStep, 0>(row, c, first, last, keys, ahead);
+    accumulate_columns<M, kValueVectors - kLast, Dv % kLanes>(row, kLast, first, last, keys, ahead);
   }
 
   // Columns of N vectors from vector c on; only the first Tail lanes of the last vector exist (0: all).
   template <int M, int N, int Tail>
-  void accumulate_columns(int row, int c, int first, int last, const Keys& keys) {
+  void accumulate_columns(int row, int c, int first, int last, const Keys& keys, const Keys* ahead) {
     VF sum[M][N];
     unroll<M>([&](auto m) ES_ALWAYS_INLINE {
       const VF scale = VF::broadcast(decay[row + m]);
@@ -248,17 +274,16 @@ struct RowTile {
       const float* weights = scores + row * kKeys + i * kGranule;
       const int end = std::min(kGranule - 1, last - i * kGranule);
       for (int j = std::max(0, first - i * kGranule); j <= end; ++j) {
-        VF value[N];
-        unroll<N>([&](auto n) ES_ALWAYS_INLINE {
-          if constexpr (Tail > 0 && n == N - 1)
-            value[n] = E::load(v + j * Dv + n * kLanes, Tail);
-          else
-            value[n] = E::load(v + j * Dv + n * kLanes);
-        });
-        unroll<M>([&](auto m) ES_ALWAYS_INLINE {
-          const VF w = VF::broadcast(weights[m * kKeys + j]);
-          unroll<N>([&](auto n) ES_ALWAYS_INLINE { sum[m][n] = fma(w, value[n], sum[m][n]); });
-        });
+        if (ahead) prefetch(ahead->v[i] + j * Dv + c * kLanes);
+        add_outer_product<M, N>(
+            sum, [&](auto m) ES_ALWAYS_INLINE { return VF::broadcast(weights[m * kKeys + j]); },
+            [&](auto n) ES_ALWAYS_INLINE {
+              const Element* at = v + j * Dv + n * kLanes;
+              if constexpr (Tail > 0 && n == N - 1)
+                return E::load(at, Tail);
+              else
+                return E::load(at);
+            });
       }
     }
     unroll<M>([&](auto m) ES_ALWAYS_INLINE {
