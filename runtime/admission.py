@@ -15,7 +15,7 @@ from .outputs import Metrics
 from .request import Request
 from .sampling_params import SamplingParams
 from .stopping import OutputText
-from .tokenizer import Tokenizer
+from .tokenizer import NoTokenizer, Tokenizer
 
 _UINT64 = 2**64 - 1
 
@@ -47,6 +47,8 @@ class Admission:
             token_ids = self._checked_ids(prompt)
         max_output = self._max_output(len(token_ids), params)
         params.check_vocabulary(self._vocab_size)
+        if params.stop_strings and isinstance(self._tokenizer, NoTokenizer):
+            raise RequestError("stop: this engine has no tokenizer and so no text to match; use stop_token_ids")
         seed = int.from_bytes(os.urandom(8), "little") if params.seed is None else params.seed & _UINT64
         detokenizer = Detokenizer(self._tokenizer, skip_special_tokens=params.skip_special_tokens)
         output_text = OutputText(params, detokenizer, self._eos_token_ids, max_output)

@@ -12,6 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from enginesmith.atomic import new_folder
 from enginesmith.plugins.cpu.isa import Isa
+from enginesmith.runtime import integrity
 from enginesmith.runtime.engine_dir import write_engine
 from enginesmith.runtime.executors.abi import ABI_VERSION
 from enginesmith.runtime.llm import LLM
@@ -169,4 +170,6 @@ def llm(toy_engine: Path) -> Iterator[LLM]:
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the user's memory of verified files out of it."""
-    monkeypatch.setenv("ENGINESMITH_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    folder = tmp_path_factory.getbasetemp() / "verified"
+    folder.mkdir(exist_ok=True)
+    monkeypatch.setattr(integrity, "cache_dir", lambda kind: folder)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from enginesmith.cache import cache_dir
 from enginesmith.errors import EngineError
 from enginesmith.runtime import engine_dir, integrity
 from enginesmith.runtime.engine_dir import open_engine, write_engine
@@ -112,6 +113,7 @@ def test_a_flipped_byte_under_the_old_time(folder: Path):
 
 
 def test_weights_are_hashed_once(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(integrity, "cache_dir", cache_dir)
     monkeypatch.setenv("ENGINESMITH_CACHE", str(tmp_path / "cache"))
     hashed: list[str] = []
     plain = integrity.sha256
@@ -124,6 +126,7 @@ def test_weights_are_hashed_once(folder: Path, tmp_path: Path, monkeypatch: pyte
 
 def test_a_cache_that_cannot_be_written_is_no_error(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").write_text("")
+    monkeypatch.setattr(integrity, "cache_dir", cache_dir)
     monkeypatch.setenv("ENGINESMITH_CACHE", str(tmp_path / "file" / "cache"))
     open_engine(folder)
 

@@ -1,8 +1,11 @@
 """Whoever shares the batch: random traffic, each request as in its solitary run; afterwards every block is free."""
 
 import random
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -95,6 +98,26 @@ def assert_begins_with(whole: CompletionOutput, part: CompletionOutput) -> None:
 @pytest.mark.parametrize("policy", ["guaranteed_no_evict", "max_utilization"])
 def test_each_request_is_served_as_if_alone(toy_engine: Path, policy: str):
     check_traffic(toy_engine, policy, REQUESTS, longest=96, blocks_for_sequences=1.8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("weights", [None, "int8", "int4"])
+def test_on_a_real_engine(
+    tiny_checkpoint: Callable[[str], Path],
+    byte_level_tokenizer: Path,
+    tmp_path: Path,
+    weights: Literal["int8", "int4"] | None,
+):
+    """Kernels, sampler and cache of a real engine, with full and sliding-window layers."""
+    from enginesmith.builder.build import build
+    from enginesmith.builder.config import BuildConfig
+
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(tiny_checkpoint("gemma2"), checkpoint)
+    shutil.copytree(byte_level_tokenizer, checkpoint, dirs_exist_ok=True)
+    sizes = {"max_batch_size": 6, "max_num_tokens": 16, "max_seq_len": 96, "kv_block_size": 16}
+    build(checkpoint, tmp_path / "engine", BuildConfig(weights=weights, check=False, **sizes))
+    check_traffic(tmp_path / "engine", "max_utilization", REQUESTS, longest=96, blocks_for_sequences=1.8)
 
 
 def check_traffic(engine: Path, policy: str, requests: int, longest: int, blocks_for_sequences: float) -> None:
