@@ -7,6 +7,8 @@
 #include "cpu/thread_pool.h"
 
 #define ES_INLINE inline __attribute__((always_inline))
+#define ES_NOINLINE __attribute__((noinline))
+#define ES_INLINE_LAMBDA __attribute__((always_inline))
 #define ES_UNROLL _Pragma("GCC unroll 16")
 
 namespace es {

@@ -8,7 +8,7 @@
 namespace es::avx2 {
 
 constexpr int64_t kStreamRows = 18;  // more rows share weights that are unpacked once
-constexpr int64_t kBlockK = 256;  // 16 KB of unpacked weights: half of a first-level cache
+constexpr int64_t kBlockK = 256;     // 16 KB of unpacked weights: half of a first-level cache
 
 ES_INLINE void load16(const float* w, __m256& low, __m256& high) {
   low = _mm256_loadu_ps(w);
@@ -22,7 +22,7 @@ ES_INLINE void load16(const uint16_t* w, __m256& low, __m256& high) {
 
 // acc[R][32] += x[R][k] * w, over H halves that lie `half` elements apart.
 template <int R, int H, class E>
-__attribute__((noinline)) void float_tile(const E* w, int64_t half, const float* x, int64_t stride, int64_t k, float* acc) {
+ES_NOINLINE void float_tile(const E* w, int64_t half, const float* x, int64_t stride, int64_t k, float* acc) {
   __m256 sum[R][2 * H];
   for (int r = 0; r < R; r++)
     for (int v = 0; v < 2 * H; v++) sum[r][v] = _mm256_loadu_ps(acc + r * kPanel + 8 * v);
@@ -69,7 +69,7 @@ void float_stream(const E* panel, int64_t k, Rows x, int64_t rows, float* acc) {
 
 // acc[rows][32] = x * panel.
 template <class E>
-void float_panel(const E* panel, int64_t k, Rows x, int64_t rows, float* acc) {
+ES_NOINLINE void float_panel(const E* panel, int64_t k, Rows x, int64_t rows, float* acc) {
   std::fill(acc, acc + rows * kPanel, 0.0f);
   if (rows <= 6) return float_stream(panel, k, x, rows, acc);
   alignas(64) float buffer[kBlockK * kHalf];

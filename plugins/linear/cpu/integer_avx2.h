@@ -129,8 +129,8 @@ ES_INLINE void unpack_half(const uint8_t* group, int half, int64_t chunks, uint8
 // `Chunks` are the group's, 0 where only `chunks` knows; `scales` are its fp16 scales of the first output. Not inlined:
 // within a larger function GCC spills what the loops need.
 template <class W, int R, int V, bool Packed, int64_t Chunks>
-__attribute__((noinline)) void add_group(const uint8_t* w, const uint8_t* scales, const Prepared<W>& x, int64_t row,
-                                         int64_t g, int64_t some_chunks, float* acc) {
+ES_NOINLINE void add_group(const uint8_t* w, const uint8_t* scales, const Prepared<W>& x, int64_t row, int64_t g,
+                           int64_t some_chunks, float* acc) {
   const int64_t chunks = Chunks ? Chunks : some_chunks;
   const uint8_t* values[R];
   ES_UNROLL for (int r = 0; r < R; r++) values[r] = x.values(row + r);
@@ -201,7 +201,8 @@ ES_INLINE void group_rows(const uint8_t* group, const Prepared<W>& x, int64_t ro
 
 // acc[rows][32] = x * panel, for rows from `row` on.
 template <class W>
-void integer_panel(const uint8_t* panel, int64_t k, const Prepared<W>& x, int64_t row, int64_t rows, float* acc) {
+ES_NOINLINE void integer_panel(const uint8_t* panel, int64_t k, const Prepared<W>& x, int64_t row, int64_t rows,
+                               float* acc) {
   std::fill(acc, acc + rows * kPanel, 0.0f);
   alignas(64) uint8_t buffer[kUnpackedBytes<W>];
   constexpr int64_t kFull = W::kPadded / kChunk;

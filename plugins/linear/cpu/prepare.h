@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "cpu/simd.h"
 #include "cpu/tensor.h"
 #include "linear/cpu/weights.h"
 
@@ -45,8 +46,18 @@ struct Prepared {
 
 template <>
 struct Prepared<Fp32Weight> : Rows {};
+
+// bf16 rows for the instructions that multiply bf16: padded with zeros to kBf16Pad, an odd number of cache lines apart.
+struct Bf16Rows {
+  const uint8_t* data;
+  int64_t stride;
+
+  static constexpr int64_t row_bytes(int64_t k) { return (ceil_div(2 * k, 64) | 1) * 64; }
+  const uint8_t* row(int64_t r) const { return data + r * stride; }
+};
+constexpr bool kBf16Products = kMatrixIsa != MatrixIsa::kAvx2;
 template <>
-struct Prepared<Bf16Weight> : Rows {};
+struct Prepared<Bf16Weight> : std::conditional_t<kBf16Products, Bf16Rows, Rows> {};
 
 ES_INLINE float absmax(const float* x, int64_t n) {
   const __m256 sign = _mm256_set1_ps(-0.0f);
@@ -127,36 +138,51 @@ void quantize_row(const float* x, int64_t k, uint8_t* record) {
   }
 }
 
+inline void round_row(const float* x, int64_t k, uint8_t* to) {
+  uint16_t* y = reinterpret_cast<uint16_t*>(to);
+  std::memset(y + k, 0, Bf16Rows::row_bytes(k) - 2 * k);
+  int64_t i = 0;
+  for (; i + VF::kLanes <= k; i += VF::kLanes) VF::load(x + i).store_bf16(y + i);
+  if (i < k) VF::load(x + i, static_cast<int>(k - i)).store_bf16(y + i, static_cast<int>(k - i));
+}
+
+// f(row) for all rows: on the calling thread where waking the others would take longer.
+template <class F>
+void for_each_row(ThreadPool& pool, int64_t rows, int64_t k, F&& f) {
+  const int64_t each = std::max<int64_t>(1, 8192 / k);
+  if (rows <= 2 * each) {
+    for (int64_t r = 0; r < rows; r++) f(r);
+  } else {
+    pool.run(ceil_div(rows, each), [&](int64_t task, int) {
+      for (int64_t r = task * each; r < std::min(rows, (task + 1) * each); r++) f(r);
+    });
+  }
+}
+
 // Scratch that prepare() needs for `rows` rows.
 template <class W>
 constexpr int64_t prepared_bytes(int64_t k, int64_t rows) {
-  return rows * Prepared<W>::row_bytes(k);
-}
-template <>
-constexpr int64_t prepared_bytes<Fp32Weight>(int64_t, int64_t) {
-  return 0;
-}
-template <>
-constexpr int64_t prepared_bytes<Bf16Weight>(int64_t, int64_t) {
-  return 0;
+  if constexpr (std::is_same_v<W, Fp32Weight>)
+    return 0;
+  else if constexpr (std::is_same_v<W, Bf16Weight>)
+    return kBf16Products ? rows * Bf16Rows::row_bytes(k) : 0;
+  else
+    return rows * Prepared<W>::row_bytes(k);
 }
 
 // Prepares rows of x; `scratch` is 64-byte aligned and holds prepared_bytes(k, rows).
 template <class W>
 Prepared<W> prepare(ThreadPool& pool, Rows x, int64_t k, int64_t rows, uint8_t* scratch) {
-  if constexpr (std::is_same_v<W, Fp32Weight> || std::is_same_v<W, Bf16Weight>) {
+  constexpr bool kIsBf16 = std::is_same_v<W, Bf16Weight>;
+  if constexpr (std::is_same_v<W, Fp32Weight> || (kIsBf16 && !kBf16Products)) {
     return {x};
+  } else if constexpr (kIsBf16) {
+    const int64_t stride = Bf16Rows::row_bytes(k);
+    for_each_row(pool, rows, k, [&](int64_t r) { round_row(x.row(r), k, scratch + r * stride); });
+    return {{scratch, stride}};
   } else {
     const Prepared<W> prepared = Prepared<W>::at(scratch, k);
-    const auto row = [&](int64_t r) { quantize_row<W>(x.row(r), k, scratch + r * prepared.stride); };
-    if (rows * k < 16384) {
-      for (int64_t r = 0; r < rows; r++) row(r);
-    } else {
-      const int64_t each = std::max<int64_t>(1, 8192 / k);
-      pool.run(ceil_div(rows, each), [&](int64_t task, int) {
-        for (int64_t r = task * each; r < std::min(rows, (task + 1) * each); r++) row(r);
-      });
-    }
+    for_each_row(pool, rows, k, [&](int64_t r) { quantize_row<W>(x.row(r), k, scratch + r * prepared.stride); });
     return prepared;
   }
 }

@@ -1,4 +1,4 @@
-"""Runs linear kernels over many shapes: one driver a weight type holds all its shapes, packed weights come from Python."""
+"""Runs linear kernels over many shapes: one driver a weight type holds them all; packed weights come from Python."""
 
 import ctypes
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.activation import Activation
 from enginesmith.plugins.linear.packing import LinearLayout

@@ -8,11 +8,8 @@ from enginesmith.plugins.linear.panels import round_to_bf16
 from enginesmith.plugins.linear.reference import linear, quantized_linear
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 
-FP32, BF16 = WeightScheme(WeightType.FP32), WeightScheme(WeightType.BF16)
-INTEGERS = [WeightScheme(WeightType.INT8), WeightScheme(WeightType.INT4)] + [
-    WeightScheme(kind, group) for kind in (WeightType.INT8, WeightType.INT4) for group in (24, 32, 64, 128)
-]
-SCHEMES = [FP32, BF16, *INTEGERS]
+FP32, BF16, INT8, INT4 = (WeightScheme(kind) for kind in WeightType)
+GROUPED = [WeightScheme(kind, g) for kind in (WeightType.INT8, WeightType.INT4) for g in (24, 32, 64, 128)]
 ROWS = [*range(1, 21), 64, 131]
 
 
@@ -27,30 +24,89 @@ def make_weight(rng, n, k, scheme, random_quantized):
     return as_bf16(weight) if scheme.type is WeightType.BF16 else weight
 
 
-def expected_product(x, weight, scheme, isa=Isa.AVX2):
-    """x W^T in float64, and a bound of its terms that errors are measured against."""
+def make_rows(rng, m, k):
+    """Rows of very different sizes, a row of zeros, and one whose groups are zero but for one element."""
+    x = (rng.standard_normal((m, k)) * 10.0 ** rng.uniform(-3, 3, (m, 1))).astype(np.float32)
+    x[1 % m] = 0
+    x[2 % m, 1:] = 0
+    return x
+
+
+def expected_product(x, weight, scheme, isa):
+    """x W^T in float64, and the sum of its terms' sizes, which errors are measured against."""
     if isinstance(weight, tuple):
-        exact = quantized_linear(x, *weight, scheme.group_size)
-        bound = quantized_linear(np.abs(x), np.abs(weight[0].astype(np.int16)), weight[1], scheme.group_size)
-        return exact, bound
+        q, scale = weight
+        exact = quantized_linear(x, q, scale, scheme.group_size)
+        return exact, quantized_linear(np.abs(x), np.abs(q.astype(np.int16)), scale, scheme.group_size)
     if scheme.type is WeightType.BF16 and isa is not Isa.AVX2:
         x = as_bf16(x)
-    x, w = x.astype(np.float64), weight.astype(np.float64)
-    return linear(x, w), linear(np.abs(x), np.abs(w))
+    wide_x, wide_w = x.astype(np.float64), weight.astype(np.float64)
+    return linear(wide_x, wide_w), linear(np.abs(wide_x), np.abs(wide_w))
 
 
-@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
-def test_matches_reference_and_rows_are_independent(linear_driver, random_quantized, shapes, scheme):
-    driver = linear_driver(scheme)
-    rng = np.random.default_rng(0)
+def check(driver, rng, shapes, row_counts, threads, random_quantized):
     for n, k in shapes:
-        weight = make_weight(rng, n, k, scheme, random_quantized)
+        weight = make_weight(rng, n, k, driver.scheme, random_quantized)
         packed = driver.pack(weight, n, k)
-        x = (rng.standard_normal((max(ROWS), k)) * rng.uniform(0.1, 10, (max(ROWS), 1))).astype(np.float32)
-        exact, bound = expected_product(x, weight, scheme)
+        x = make_rows(rng, max(row_counts), k)
+        exact, bound = expected_product(x, weight, driver.scheme, driver.isa)
         alone = np.concatenate([driver(packed, x[i : i + 1], n) for i in range(len(x))])
-        assert np.all(np.abs(alone - exact) <= 2e-6 * bound + 1e-30), f"{n} x {k}"
-        for m in ROWS:
+        assert np.all(np.abs(alone - exact) <= 2e-6 * bound), f"{n} x {k}"
+        for m in row_counts:
             np.testing.assert_array_equal(driver(packed, x[:m], n), alone[:m], err_msg=f"{n} x {k}, {m} rows")
-        for threads in (2, 3):
-            np.testing.assert_array_equal(driver(packed, x, n, threads=threads), alone)
+        chunked = np.concatenate([driver(packed, part, n) for part in np.array_split(x, 3)])
+        np.testing.assert_array_equal(chunked, alone)
+        for count in threads:
+            np.testing.assert_array_equal(driver(packed, x, n, threads=count), alone)
+
+
+@pytest.mark.parametrize("scheme", [FP32, BF16, INT8, INT4, *GROUPED], ids=str)
+def test_matches_reference_and_rows_are_independent(linear_driver, random_quantized, shapes, scheme):
+    check(linear_driver(scheme), np.random.default_rng(0), shapes, ROWS, (2, 3), random_quantized)
+
+
+@pytest.mark.parametrize("isa", [Isa.AVX512, Isa.AMX])
+@pytest.mark.parametrize(
+    "scheme", [FP32, BF16, INT8, INT4, *(s for s in GROUPED if s.group_size in (24, 64, 128))], ids=str
+)
+def test_emulated_instructions_match_reference(linear_driver, random_quantized, scheme, isa):
+    shapes = [(7, 1), (33, 96), (17, 300), (64, 31)]
+    driver = linear_driver(scheme, isa, [(n, k, Activation.NONE) for n, k in shapes])
+    check(driver, np.random.default_rng(1), shapes, [1, 2, 5, 7, 16, 17, 35, 100], (2,), random_quantized)
+
+
+@pytest.mark.parametrize("group", [0, 24, 64])
+@pytest.mark.parametrize("kind", [WeightType.INT8, WeightType.INT4])
+def test_integer_results_agree_between_instruction_sets(linear_driver, random_quantized, kind, group):
+    scheme, (n, k) = WeightScheme(kind, group), (33, 200)
+    rng = np.random.default_rng(2)
+    weight, x = random_quantized(rng, n, k, scheme), make_rows(rng, 9, k)
+    results = []
+    for isa in Isa:
+        driver = linear_driver(scheme, isa, [(n, k, Activation.NONE)])
+        results.append(driver(driver.pack(weight, n, k), x, n))
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], results[2])
+
+
+def test_bias_activation_and_residual(linear_driver):
+    n, k, m = 37, 40, 7
+    driver = linear_driver(FP32, Isa.AVX2, [(n, k, act) for act in Activation])
+    rng = np.random.default_rng(3)
+    weight, bias, x, residual = (rng.standard_normal(s).astype(np.float32) for s in ((n, k), (n,), (m, k), (m, n)))
+    packed = driver.pack(weight, n, k)
+    for act in Activation:
+        for b in (None, bias):
+            for r in (None, residual):
+                expected = linear(
+                    *(None if a is None else a.astype(np.float64) for a in (x, weight, b, r)), activation=act
+                )
+                actual = driver(packed, x, n, bias=b, residual=r, activation=act)
+                np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-5, err_msg=f"{act!r}")
+
+
+def test_outputs_past_the_end_are_not_written(linear_driver):
+    """The driver's y is NaN before the call and [M, N] exactly: a store past N would spoil the next row."""
+    driver = linear_driver(FP32, Isa.AVX2, [(5, 3, Activation.NONE)])
+    weight, x = np.ones((5, 3), np.float32), np.arange(12, dtype=np.float32).reshape(4, 3)
+    np.testing.assert_array_equal(driver(driver.pack(weight, 5, 3), x, 5), np.repeat(x.sum(1, keepdims=True), 5, 1))

@@ -1,0 +1,132 @@
+// The 512-bit operations that matrix kernels use, or their meaning in plain C++ where a test emulates them.
+#pragma once
+#include <immintrin.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "cpu/tiles.h"
+
+namespace es::v512 {
+
+#if defined(ES_EMULATE_AVX512) || defined(ES_EMULATE_AMX)
+
+struct alignas(64) Floats {
+  float lane[16];
+};
+struct alignas(64) Words {
+  int32_t lane[16];
+};
+
+template <class F>
+ES_INLINE Floats each_float(F&& f) {
+  Floats y;
+  for (int i = 0; i < 16; i++) y.lane[i] = f(i);
+  return y;
+}
+template <class F>
+ES_INLINE Words each_word(F&& f) {
+  Words y;
+  for (int i = 0; i < 16; i++) y.lane[i] = f(i);
+  return y;
+}
+inline float high_half(uint32_t bits) {
+  bits &= 0xffff0000u;
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+
+inline Floats zero() { return {}; }
+inline Floats broadcast(float x) {
+  return each_float([&](int) { return x; });
+}
+inline Floats load(const float* p) {
+  return each_float([&](int i) { return p[i]; });
+}
+inline void store(float* p, Floats x) { std::memcpy(p, &x, 64); }
+inline Floats fma(Floats a, Floats b, Floats c) {
+  return each_float([&](int i) { return std::fma(a.lane[i], b.lane[i], c.lane[i]); });
+}
+inline Floats mul(Floats a, Floats b) {
+  return each_float([&](int i) { return a.lane[i] * b.lane[i]; });
+}
+inline Floats to_floats(Words x) {
+  return each_float([&](int i) { return static_cast<float>(x.lane[i]); });
+}
+inline Floats load_fp16(const uint8_t* p) {
+  return each_float([&](int i) {
+    uint16_t half;
+    std::memcpy(&half, p + 2 * i, 2);
+    return _cvtsh_ss(half);
+  });
+}
+
+inline Words load_words(const void* p) {
+  Words x;
+  std::memcpy(&x, p, 64);
+  return x;
+}
+inline void store_words(void* p, Words x) { std::memcpy(p, &x, 64); }
+inline Words broadcast_word(int32_t x) {
+  return each_word([&](int) { return x; });
+}
+inline Words add(Words a, Words b) {
+  return each_word([&](int i) { return a.lane[i] + b.lane[i]; });
+}
+inline Words low_nibbles(Words x) {
+  return each_word([&](int i) { return x.lane[i] & 0x0f0f0f0f; });
+}
+inline Words high_nibbles(Words x) {
+  return each_word([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(x.lane[i]) >> 4 & 0x0f0f0f0f); });
+}
+// sum += four products of unsigned bytes and signed bytes in each lane.
+inline Words dot_bytes(Words sum, Words unsigned_bytes, Words signed_bytes) {
+  return each_word([&](int i) {
+    int32_t s = sum.lane[i];
+    for (int j = 0; j < 32; j += 8)
+      s += static_cast<uint8_t>(unsigned_bytes.lane[i] >> j) * static_cast<int8_t>(signed_bytes.lane[i] >> j);
+    return s;
+  });
+}
+// sum += two products of bfloat16 in each lane.
+inline Floats dot_bf16(Floats sum, Words a, Words b) {
+  return each_float([&](int i) {
+    const uint32_t x = a.lane[i], y = b.lane[i];
+    return std::fma(high_half(x), high_half(y), std::fma(high_half(x << 16), high_half(y << 16), sum.lane[i]));
+  });
+}
+
+#else
+
+using Floats = __m512;
+using Words = __m512i;
+
+ES_INLINE Floats zero() { return _mm512_setzero_ps(); }
+ES_INLINE Floats broadcast(float x) { return _mm512_set1_ps(x); }
+ES_INLINE Floats load(const float* p) { return _mm512_loadu_ps(p); }
+ES_INLINE void store(float* p, Floats x) { _mm512_storeu_ps(p, x); }
+ES_INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
+ES_INLINE Floats mul(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+ES_INLINE Floats to_floats(Words x) { return _mm512_cvtepi32_ps(x); }
+ES_INLINE Floats load_fp16(const uint8_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+
+ES_INLINE Words load_words(const void* p) { return _mm512_loadu_si512(p); }
+ES_INLINE void store_words(void* p, Words x) { _mm512_storeu_si512(p, x); }
+ES_INLINE Words broadcast_word(int32_t x) { return _mm512_set1_epi32(x); }
+ES_INLINE Words add(Words a, Words b) { return _mm512_add_epi32(a, b); }
+ES_INLINE Words low_nibbles(Words x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
+ES_INLINE Words high_nibbles(Words x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }
+// sum += four products of unsigned bytes and signed bytes in each lane.
+ES_INLINE Words dot_bytes(Words sum, Words unsigned_bytes, Words signed_bytes) {
+  return _mm512_dpbusd_epi32(sum, unsigned_bytes, signed_bytes);
+}
+// sum += two products of bfloat16 in each lane.
+ES_INLINE Floats dot_bf16(Floats sum, Words a, Words b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
+
+#endif
+
+}  // namespace es::v512

@@ -1,0 +1,138 @@
+// int8, int4 and bf16 panels on AMX: up to two tiles of 16 rows times the two halves of a panel. One path for every
+// number of rows: a row's sums do not see the other rows of its tile.
+#pragma once
+#include "cpu/amx.h"
+#include "linear/cpu/integer_avx512.h"
+
+namespace es::amx {
+
+// Tiles: 0-3 sums [rows 0, rows 1] x [half 0, half 1], 4-5 rows, 6-7 weights.
+class RowTiles {
+ public:
+  RowTiles() { enable(); }
+  ~RowTiles() { release(); }
+  RowTiles(const RowTiles&) = delete;
+  RowTiles& operator=(const RowTiles&) = delete;
+
+  // Sums of `rows` rows, at most 32, begin at zero.
+  ES_INLINE void begin(int64_t rows) {
+    if (rows != rows_) resize(rows);
+    zero<0>();
+    zero<1>();
+    if (rows <= 16) return;
+    zero<2>();
+    zero<3>();
+  }
+  // sums += rows at x (64 bytes of K) times weights w0 and w1, 1 KB each.
+  template <bool Bf16>
+  ES_INLINE void step(const uint8_t* x, int64_t stride, const uint8_t* w0, const uint8_t* w1) const {
+    load<4>(x, stride);
+    load<6>(w0, 64);
+    load<7>(w1, 64);
+    product<Bf16, 0, 4, 6>();
+    product<Bf16, 1, 4, 7>();
+    if (rows_ > 16) {
+      load<5>(x + 16 * stride, stride);
+      product<Bf16, 2, 5, 6>();
+      product<Bf16, 3, 5, 7>();
+    }
+  }
+  // Sums to [rows][32] of 4 bytes.
+  ES_INLINE void store_sums(void* to) const {
+    uint8_t* p = static_cast<uint8_t*>(to);
+    store<0>(p, 128);
+    store<1>(p + 64, 128);
+    if (rows_ <= 16) return;
+    store<2>(p + 16 * 128, 128);
+    store<3>(p + 16 * 128 + 64, 128);
+  }
+
+ private:
+  int64_t rows_ = 0;
+
+  void resize(int64_t rows) {
+    rows_ = rows;
+    TileConfig config;
+    const int counts[] = {static_cast<int>(std::min<int64_t>(rows, 16)),
+                          static_cast<int>(std::max<int64_t>(rows - 16, 0))};
+    for (int t = 0; t < 4; t++) config.set(t, counts[t / 2]);
+    for (int t = 0; t < 2; t++) config.set(4 + t, counts[t]);
+    for (int t = 6; t < 8; t++) config.set(t, 16);
+    configure(config);
+  }
+  template <bool Bf16, int C, int A, int B>
+  ES_INLINE static void product() {
+    if constexpr (Bf16)
+      dot_bf16<C, A, B>();
+    else
+      dot_bytes<C, A, B>();
+  }
+};
+
+// acc[rows][32] = x * panel of K = k, padded to 32; `x` are bf16 rows `stride` bytes apart.
+ES_NOINLINE inline void bf16_panel(const uint8_t* panel, int64_t k, const uint8_t* x, int64_t stride, int64_t rows,
+                                   float* acc) {
+  const int64_t blocks = ceil_div(k, 32);
+  RowTiles tiles;
+  for (int64_t r = 0; r < rows; r += 32) {
+    tiles.begin(std::min<int64_t>(32, rows - r));
+    for (int64_t b = 0; b < blocks; b++) {
+      const uint8_t *w0 = panel + b * 1024, *w1 = w0 + blocks * 1024;
+      for (int i = 0; i < 1024; i += 64) {
+        _mm_prefetch(reinterpret_cast<const char*>(w0 + 4096 + i), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(w1 + 4096 + i), _MM_HINT_T0);
+      }
+      tiles.step<true>(x + r * stride + 64 * b, stride, w0, w1);
+    }
+    tiles.store_sums(acc + r * kPanel);
+  }
+}
+
+// int4: 64 k of both halves to two tiles of unsigned bytes.
+ES_INLINE void unpack_chunk(const uint8_t* w, uint8_t* out) {
+  for (int h = 0; h < 2; h++)
+    for (int i = 0; i < 512; i += 64) {
+      const v512::Words both = v512::load_words(w + h * 512 + i);
+      v512::store_words(out + h * 1024 + i, v512::low_nibbles(both));
+      v512::store_words(out + h * 1024 + 512 + i, v512::high_nibbles(both));
+    }
+}
+
+// acc[rows][32] = x * panel, for rows from `row` on.
+template <class W>
+ES_NOINLINE void integer_panel(const uint8_t* panel, int64_t k, const Prepared<W>& x, int64_t row, int64_t rows,
+                               float* acc) {
+  std::fill(acc, acc + rows * kPanel, 0.0f);
+  alignas(64) uint8_t unpacked[W::kBits == 4 ? W::kPadded * kPanel : 64];
+  alignas(64) int32_t sums[32 * kPanel];
+  const uint8_t* group = panel;
+  RowTiles tiles;
+  for (int64_t g = 0; g < W::groups(k); g++) {
+    const int64_t chunks = W::chunks(k, g), bytes = chunks * W::kChunkBytes + W::kScaleBytes;
+    const uint8_t *scales = group + chunks * W::kChunkBytes, *weights = group;
+    for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(group + 4096 + i), _MM_HINT_T0);
+    if constexpr (W::kBits == 4) {
+      for (int64_t c = 0; c < chunks; c++) unpack_chunk(group + c * W::kChunkBytes, unpacked + c * 2048);
+      weights = unpacked;
+    }
+    for (int64_t r = 0; r < rows; r += 32) {
+      const int64_t n = std::min<int64_t>(32, rows - r);
+      tiles.begin(n);
+      for (int64_t c = 0; c < chunks; c++) {
+        const uint8_t* w = weights + c * 2048;
+        tiles.step<false>(x.values(row + r) + g * W::kPadded + 64 * c, x.stride, w, w + 1024);
+      }
+      tiles.store_sums(sums);
+      for (int64_t i = 0; i < 2 * n; i++) {
+        const int64_t at = row + r + i / 2;
+        const v512::Words sum =
+            v512::add(v512::load_words(sums + i * kHalf), v512::broadcast_word(x.corrections(at)[g]));
+        avx512::add_scaled<W>(sum, x.scales(at)[g], scales + i % 2 * 2 * kHalf, acc + (2 * r + i) * kHalf);
+      }
+    }
+    group += bytes;
+  }
+  if constexpr (W::kPerChannel) avx512::scale_channels(group, rows, acc);
+}
+
+}  // namespace es::amx

@@ -1,0 +1,74 @@
+// int8 and int4 panels on AVX-512 VNNI: weights are unsigned (shifted by 128 or 8) and sums begin at the correction.
+#pragma once
+#include "cpu/avx512.h"
+#include "linear/cpu/prepare.h"
+
+namespace es::avx512 {
+
+// acc[16] += float(sum) * (xscale * wscale): the expression that every instruction set shares.
+template <class W>
+ES_INLINE void add_scaled(v512::Words sum, float xscale, const uint8_t* wscale, float* acc) {
+  v512::Floats scale = v512::broadcast(xscale);
+  if constexpr (!W::kPerChannel) scale = v512::mul(scale, v512::load_fp16(wscale));
+  v512::store(acc, v512::fma(v512::to_floats(sum), scale, v512::load(acc)));
+}
+
+// acc[rows][32] *= the panel's scales, one a channel.
+ES_INLINE void scale_channels(const uint8_t* scales, int64_t rows, float* acc) {
+  for (int64_t i = 0; i < 2 * rows; i++) {
+    const float* scale = reinterpret_cast<const float*>(scales) + i % 2 * kHalf;
+    v512::store(acc + i * kHalf, v512::mul(v512::load(acc + i * kHalf), v512::load(scale)));
+  }
+}
+
+// acc[R][32] += group g.
+template <class W, int R>
+ES_NOINLINE void add_group(const uint8_t* w, int64_t chunks, const Prepared<W>& x, int64_t row, int64_t g, float* acc) {
+  v512::Words sum[R][2];
+  const uint8_t* values[R];
+  ES_UNROLL for (int r = 0; r < R; r++) {
+    values[r] = x.values(row + r) + g * W::kPadded;
+    sum[r][0] = sum[r][1] = v512::broadcast_word(x.corrections(row + r)[g]);
+  }
+  const auto step = [&](int r, int64_t k, v512::Words w0, v512::Words w1) ES_INLINE_LAMBDA {
+    int32_t four;
+    std::memcpy(&four, values[r] + k, 4);
+    const v512::Words xi = v512::broadcast_word(four);
+    sum[r][0] = v512::dot_bytes(sum[r][0], w0, xi);
+    sum[r][1] = v512::dot_bytes(sum[r][1], w1, xi);
+  };
+  for (int64_t c = 0; c < chunks; c++, w += W::kChunkBytes)
+    for (int line = 0; line < W::kHalfChunkBytes / 64; line++) {
+      const v512::Words w0 = v512::load_words(w + 64 * line);
+      const v512::Words w1 = v512::load_words(w + W::kHalfChunkBytes + 64 * line);
+      const int64_t k = kChunk * c + 4 * line;
+      ES_UNROLL for (int r = 0; r < R; r++) {
+        if constexpr (W::kBits == 4) {
+          step(r, k, v512::low_nibbles(w0), v512::low_nibbles(w1));
+          step(r, k + kChunk / 2, v512::high_nibbles(w0), v512::high_nibbles(w1));
+        } else {
+          step(r, k, w0, w1);
+        }
+      }
+    }
+  ES_UNROLL for (int r = 0; r < R; r++) for (int h = 0; h < 2; h++)
+      add_scaled<W>(sum[r][h], x.scales(row + r)[g], w + 2 * kHalf * h, acc + r * kPanel + h * kHalf);
+}
+
+// acc[rows][32] = x * panel, for rows from `row` on.
+template <class W>
+ES_NOINLINE void integer_panel(const uint8_t* panel, int64_t k, const Prepared<W>& x, int64_t row, int64_t rows,
+                               float* acc) {
+  std::fill(acc, acc + rows * kPanel, 0.0f);
+  const uint8_t* group = panel;
+  for (int64_t g = 0; g < W::groups(k); g++) {
+    const int64_t chunks = W::chunks(k, g), bytes = chunks * W::kChunkBytes + W::kScaleBytes;
+    for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(group + 4096 + i), _MM_HINT_T0);
+    for_row_tiles<6>(rows,
+                     [&](auto tile, int64_t r) { add_group<W, tile>(group, chunks, x, row + r, g, acc + r * kPanel); });
+    group += bytes;
+  }
+  if constexpr (W::kPerChannel) scale_channels(group, rows, acc);
+}
+
+}  // namespace es::avx512

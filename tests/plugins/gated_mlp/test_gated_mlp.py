@@ -1,0 +1,70 @@
+"""The gated MLP kernel against NumPy and against two linear layers."""
+
+import ctypes
+
+import numpy as np
+import pytest
+from enginesmith.plugins.cpu.isa import Isa
+from enginesmith.plugins.gated_mlp.reference import gated_mlp
+from enginesmith.plugins.linear.activation import Activation
+from enginesmith.plugins.linear.packing import LinearLayout
+from enginesmith.plugins.linear.reference import dequantize, quantize_activations
+from enginesmith.quantization.scheme import WeightScheme, WeightType
+
+N, K = 45, 100
+DRIVER = """
+#include "gated_mlp/cpu/gated_mlp.h"
+using namespace es;
+using W = {weight};
+extern "C" void call(const uint8_t* w, const float* x, const float* gate_bias, const float* up_bias, float* y,
+                     int64_t m, int threads) {{
+  ThreadPool pool(threads);
+  uint8_t* scratch =
+      static_cast<uint8_t*>(std::aligned_alloc(64, gated_mlp_scratch_bytes<W, {n}, {k}>(m, threads) / 64 * 64 + 64));
+  gated_mlp<W, {n}, {k}, {act}>(pool, w, {{x, {k}}}, gate_bias, up_bias, {{y, {n}}}, m, scratch);
+  std::free(scratch);
+}}
+"""
+
+
+def make_source(rng, scheme):
+    """A source of rows for packing and the float64 weight they stand for."""
+    if scheme.type is WeightType.FP32:
+        weight = rng.standard_normal((N, K)).astype(np.float32)
+        return (lambda first, last: weight[first:last]), weight.astype(np.float64)
+    q = rng.integers(-8, 7, (N, K), dtype=np.int8, endpoint=True)
+    scale = rng.uniform(0.01, 0.1, (N, scheme.groups(K))).astype(np.float16).astype(np.float32)
+    return (lambda first, last: (q[first:last], scale[first:last])), dequantize(q, scale, scheme.group_size)
+
+
+@pytest.mark.parametrize("activation", [Activation.SILU, Activation.GELU_TANH])
+@pytest.mark.parametrize("scheme", [WeightScheme(WeightType.FP32), WeightScheme(WeightType.INT4, 64)], ids=str)
+def test_gated_mlp(compile_kernel, scheme, activation):
+    rng = np.random.default_rng(0)
+    layout = LinearLayout(N, K, scheme, Isa.AVX2, gated=True)
+    source = DRIVER.format(weight=layout.cpp_type, n=N, k=K, act=activation.cpp_type)
+    library = compile_kernel(source)
+    (gate_rows, gate), (up_rows, up) = make_source(rng, scheme), make_source(rng, scheme)
+    packed = np.empty(layout.nbytes, np.uint8)
+    layout.pack(gate_rows, packed, up_rows)
+    x = rng.standard_normal((50, K)).astype(np.float32)
+    biases = [rng.standard_normal(N).astype(np.float32) for _ in range(2)]
+    wide = x.astype(np.float64)
+    if scheme.type is WeightType.INT4:
+        wide = dequantize(*quantize_activations(x, scheme.group_size), scheme.group_size)
+
+    def run(rows, bias, threads):
+        y = np.full((len(rows), N), np.nan, np.float32)
+        pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (packed, np.ascontiguousarray(rows), *bias, y)]
+        if bias[0].size == 0:
+            pointers[2:4] = [None, None]
+        library.call(*pointers, ctypes.c_int64(len(rows)), threads)
+        return y
+
+    for bias in (biases, [np.empty(0, np.float32)] * 2):
+        given = bias if bias[0].size else [None, None]
+        expected = gated_mlp(wide, gate, up, *given, activation=activation)
+        alone = np.concatenate([run(row[None], bias, 1) for row in x])
+        np.testing.assert_allclose(alone, expected, rtol=1e-4, atol=1e-4)
+        for threads in (1, 2, 3):
+            np.testing.assert_array_equal(run(x, bias, threads), alone)
