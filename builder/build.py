@@ -30,9 +30,9 @@ def build(
 ) -> BuildReport:
     """Build the engine folder `output` from a Hugging Face folder or a GGUF file.
 
-    The folder appears whole, or not at all. Raises CheckpointError (not a usable checkpoint), UnsupportedModelError (an
-    operation the target lacks, named), ToolchainError (no compiler), BuildError (a bad option, a full disk, or an engine
-    whose logits are too far from those of Transformers).
+    The folder appears whole, or not at all. Raises CheckpointError (not a usable checkpoint), UnsupportedModelError (it
+    needs an operation that the target lacks, named), ToolchainError (no compiler), BuildError (a bad option, a full
+    disk, or an engine whose logits are too far from those of Transformers).
     """
     config, progress = config or BuildConfig(), progress or NoProgress()
     output = Path(output)
@@ -72,9 +72,7 @@ def build(
         report.compiled = not compilation.cached
         try:
             with report.time("pack"):
-                write_weights(
-                    folder / WEIGHTS, planned.program, isa, lambda name: opened.read(bound[name]), progress
-                )
+                write_weights(folder / WEIGHTS, planned.program, isa, lambda name: opened.read(bound[name]), progress)
             with report.time("compile"), progress.task("compile"):
                 shutil.copyfile(compilation.wait(), folder / LIBRARY)
         finally:

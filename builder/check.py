@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from ..runtime.executors.executor import SequenceSlice
 from .config import BuildConfig
 from .report import CheckResult
 
-if TYPE_CHECKING:
-    import torch
-
 PROMPTS = (
     "The capital of France is",
     "def fibonacci(n):\n    if n < 2:\n        return n\n    return",
@@ -26,8 +23,8 @@ PROMPTS = (
 )
 MAX_PROMPT = 24
 
-# Bars: (worst distance of a logit relative to its row's spread, mean KL divergence of a row in nats). Unrelated logits are
-# about 7 and 10; SmolLM2-135M, a small model that suffers most, gives what stands in brackets.
+# Bars: (worst distance of a logit relative to its row's spread, mean KL divergence of a row in nats). Unrelated logits
+# are about 7 and 10; SmolLM2-135M, a small model that suffers most, gives what stands in brackets.
 # fp32 (6e-5, 1e-9): only the order of additions differs from PyTorch.
 # bf16 (0.05, 1e-4): weights and KV cache rounded to 8 bits of mantissa.
 # int8 (1.1, 0.02): weights by channel and activations by group, both of 8 bits.
@@ -53,9 +50,10 @@ def check(engine: EngineDir, checkpoint: Checkpoint, config: BuildConfig, progre
     result = compare(np.concatenate(found), np.concatenate(expected), *BARS[config.weights or config.dtype])
     if not result.passed:
         raise BuildError(
-            f"the engine disagrees with the model: worst logit distance {result.distance:.3g} of the spread (the bar for "
-            f"{config.weights or config.dtype} is {result.distance_bar:g}), mean KL divergence {result.kl:.3g} (bar "
-            f"{result.kl_bar:g}), top-1 agreement {result.top1:.0%}; report this model, or build it as it is with --no-check"
+            f"the engine disagrees with the model: worst logit distance {result.distance:.3g} of the spread (the bar "
+            f"for {config.weights or config.dtype} is {result.distance_bar:g}), mean KL divergence {result.kl:.3g} "
+            f"(bar {result.kl_bar:g}), top-1 agreement {result.top1:.0%}; report this model, or build it as it is "
+            "with --no-check"
         )
     return result
 
@@ -113,8 +111,8 @@ def reference_logits(checkpoint: Checkpoint, prompts: list[list[int]], max_seq_l
             yield model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0].float().numpy()
 
 
-def load_reference(checkpoint: Checkpoint) -> "torch.nn.Module":
-    """The model in float32. Raises BuildError where Transformers cannot load it."""
+def load_reference(checkpoint: Checkpoint) -> Any:
+    """The torch module, in float32. Raises BuildError where Transformers cannot load it."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -122,7 +120,8 @@ def load_reference(checkpoint: Checkpoint) -> "torch.nn.Module":
     try:
         return AutoModelForCausalLM.from_pretrained(checkpoint.path, **kwargs).eval()
     except (OSError, ValueError, RuntimeError) as error:
-        raise BuildError(f"Transformers cannot load {checkpoint.path} for the check: {error}; or use --no-check") from error
+        message = f"Transformers cannot load {checkpoint.path} for the check: {error}; --no-check builds without it"
+        raise BuildError(message) from error
 
 
 @contextmanager

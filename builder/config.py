@@ -10,12 +10,28 @@ class BuildConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    dtype: Literal["bf16", "fp32"] = Field("bf16", description="Element type of weights that are not quantized, and of the KV cache.")
-    weights: Literal["int8", "int4"] | None = Field(None, description="Quantize linear layers, round to nearest.")
-    group_size: int | None = Field(None, ge=8, description="Weights along K that share a scale (int4 default 64; int8 default: the whole of K).")
-    max_batch_size: int = Field(16, ge=1, le=4096, description="Requests that may run at once.")
-    max_seq_len: int | None = Field(None, ge=2, description="Longest prompt plus output, in tokens; default: the model's own limit, at most 8192.")
-    max_num_tokens: int = Field(512, ge=1, le=65536, description="Tokens that one step may process.")
-    kv_block_size: int = Field(32, ge=16, le=256, multiple_of=16, description="Tokens in one block of the KV cache.")
-    isa: Literal["native", "avx2", "avx512", "amx"] = Field("native", description="Instruction set to compile for.")
-    check: bool = Field(True, description="Compare the engine with Transformers at the end.")
+    dtype: Literal["bf16", "fp32"] = Field(
+        default="bf16", description="Element type of weights that are not quantized, and of the KV cache."
+    )
+    weights: Literal["int8", "int4"] | None = Field(
+        default=None, description="Quantize linear layers, round to nearest."
+    )
+    group_size: int | None = Field(
+        default=None,
+        ge=8,
+        description="Weights along K that share a scale (int4 default 64; int8 default: the whole of K).",
+    )
+    max_batch_size: int = Field(default=16, ge=1, le=4096, description="Requests that may run at once.")
+    max_seq_len: int | None = Field(
+        default=None,
+        ge=2,
+        description="Longest prompt plus output, in tokens; default: the model's own limit, at most 8192.",
+    )
+    max_num_tokens: int = Field(default=512, ge=1, le=65536, description="Tokens that one step may process.")
+    kv_block_size: int = Field(
+        default=32, ge=16, le=256, multiple_of=16, description="Tokens in one block of the KV cache."
+    )
+    isa: Literal["native", "avx2", "avx512", "amx"] = Field(
+        default="native", description="Instruction set to compile for."
+    )
+    check: bool = Field(default=True, description="Compare the engine with Transformers at the end.")

@@ -16,9 +16,12 @@ from .targets.cpu.work import Work, work_of
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The engine's logits beside Transformers' in float32. `distance`: the worst difference of any logit, relative to
-    the spread (standard deviation) of its row; `kl`: the mean KL divergence of a row, in nats, and `kl_worst` the largest;
-    `top1`: the share of rows whose best token agrees. `distance_bar` and `kl_bar` are what the scheme is allowed."""
+    """The engine's logits beside Transformers' in float32.
+
+    `distance`: the worst difference of any logit, relative to the spread (standard deviation) of its row; `kl`: the
+    mean KL divergence of a row, in nats, and `kl_worst` the largest; `top1`: the share of rows whose best token agrees.
+    `distance_bar` and `kl_bar` are what the scheme is allowed.
+    """
 
     rows: int
     distance: float

@@ -38,6 +38,10 @@ class StepEngine:
         tables = [array("i", blocks[::-1] if group % 2 else blocks) for group in range(len(self._kv.groups))]
         return Tokens(list(tokens), tables)
 
+    def remove(self, sequence: Tokens) -> None:
+        """Give the sequence's blocks back, with what is written in them."""
+        self._free.extend(sequence.tables[0])
+
     def step(self, *work: tuple[Tokens, int]) -> None:
         """Feed the next `count` tokens of each sequence in one step, and keep the logits of every row."""
         slices, rows = [], 0
@@ -53,10 +57,11 @@ class StepEngine:
             sequence.done += count
 
     def run(self, tokens: Sequence[int], *chunks: int) -> np.ndarray:
-        """Logits [sum of chunks, vocab] of a sequence that is alone."""
+        """Logits [sum of chunks, vocab] of a sequence that is alone; it leaves its blocks to the next one."""
         sequence = self.add(tokens)
         for chunk in chunks:
             self.step((sequence, chunk))
+        self.remove(sequence)
         return np.stack(sequence.logits)
 
     def greedy(self, tokens: Sequence[int], count: int) -> list[int]:
@@ -66,6 +71,7 @@ class StepEngine:
         for _ in range(count - 1):
             sequence.tokens.append(int(sequence.logits[-1].argmax()))
             self.step((sequence, 1))
+        self.remove(sequence)
         return [*sequence.tokens[len(tokens) :], int(sequence.logits[-1].argmax())]
 
     def _visible(self, sequence: Tokens, start: int) -> list[array]:

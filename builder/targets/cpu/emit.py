@@ -191,7 +191,8 @@ int es_open(const EsOpenArgs* args, EsEngine** engine) {{
     es::engine::require(reinterpret_cast<uintptr_t>(args->weights) % 64 == 0, "weights: bytes past a 64-byte boundary",
                 reinterpret_cast<uintptr_t>(args->weights) % 64, 0);
     es::engine::require(args->num_groups == kLimits.num_groups, "num_groups", args->num_groups, kLimits.num_groups);
-    for (int g = 0; g < args->num_groups; ++g) es::engine::require(args->num_blocks[g] >= 1, "num_blocks", args->num_blocks[g], 1);
+    for (int g = 0; g < args->num_groups; ++g)
+      es::engine::require(args->num_blocks[g] >= 1, "num_blocks", args->num_blocks[g], 1);
     es::engine::require(args->threads >= 1, "threads", args->threads, 1);
     *engine = new EsEngine(*args);
   }});

@@ -98,7 +98,8 @@ class CallEmitter(emit_loops.Pointers):
                 line = f"const {kind}* const {name} = reinterpret_cast<const {kind}*>(w + {offset});"
             else:
                 rows = "" if buffer.symbol.value == "1" else f"{buffer.symbol.value}, "
-                line = f"{kind}* const {name} = reinterpret_cast<{kind}*>(arena + {offset});  // [{rows}{buffer.row_size}]"
+                shape = f"[{rows}{buffer.row_size}]"
+                line = f"{kind}* const {name} = reinterpret_cast<{kind}*>(arena + {offset});  // {shape}"
             self._declarations.append("  " + line)
         return self._names[buffer]
 
@@ -132,7 +133,8 @@ class CallEmitter(emit_loops.Pointers):
         residual = "{nullptr, 0}" if call.residual is None else self._rows(call.residual)
         body.append(
             f"  es::linear<{types}, es::{ACTIVATIONS[call.activation]}>(pool, w + {call.weight.offset}, "
-            f"{self._rows(call.x)}, {self._maybe(call.bias)}, {residual}, {self._rows(call.y)}, {call.rows.cpp}, scratch);"
+            f"{self._rows(call.x)}, {self._maybe(call.bias)}, {residual}, {self._rows(call.y)}, {call.rows.cpp}, "
+            "scratch);"
         )
 
     def _gated_mlp(self, call: GatedMlpCall, body: list[str]) -> None:

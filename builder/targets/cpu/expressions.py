@@ -86,9 +86,7 @@ FORMS: dict[str, Form] = {
     "round": _function("nearbyint"),
     "sigmoid": Form("1.0f / (1.0f + std::exp(-{0}))", DType.F32),
     "gelu": Form("0.5f * {0} * (1.0f + std::erf({0} * 0.70710678f))", DType.F32),
-    "gelu_tanh": Form(
-        "0.5f * {0} * (1.0f + std::tanh(0.79788456f * ({0} + 0.044715f * {0} * {0} * {0})))", DType.F32
-    ),
+    "gelu_tanh": Form("0.5f * {0} * (1.0f + std::tanh(0.79788456f * ({0} + 0.044715f * {0} * {0} * {0})))", DType.F32),
     "silu": Form("{0} / (1.0f + std::exp(-{0}))", DType.F32),
     "relu": Form("{0} > 0 ? {0} : 0"),
     "softplus": Form("{0} > 20.0f ? {0} : std::log1p(std::exp({0}))", DType.F32),

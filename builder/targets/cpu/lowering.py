@@ -119,7 +119,7 @@ class Lowering:
         return tuple(parse_dim(dim if isinstance(dim, int) else str(dim.value)) for dim in value.shape)
 
     def dtype(self, value: ir.Value) -> DType:
-        if value.dtype not in _DTYPES:
+        if value.dtype is None or value.dtype not in _DTYPES:
             raise Unsupported(f"{value.name!r} has the element type {value.dtype}")
         return _DTYPES[value.dtype]
 

@@ -40,13 +40,13 @@ def place(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
             for other in placed
             if lifetimes[other].meets(item)
         )
-        offsets[index] = _best_gap(taken, align(item.nbytes))
+        offsets[index] = best_gap(taken, align(item.nbytes))
         placed.append(index)
     total = max((offset + align(item.nbytes) for offset, item in zip(offsets, lifetimes, strict=True)), default=0)
     return offsets, total
 
 
-def _best_gap(taken: list[tuple[int, int]], nbytes: int) -> int:
+def best_gap(taken: list[tuple[int, int]], nbytes: int) -> int:
     """The start of the smallest gap between `taken` (sorted by start) that fits, or the end of them all."""
     best, best_size, end = -1, 0, 0
     for start, stop in taken:

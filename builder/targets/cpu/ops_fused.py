@@ -7,7 +7,6 @@ from .lowering import (
     Lowering,
     Unsupported,
     float_attribute,
-    heads_first,
     int_attribute,
     lowers,
     path_of,
@@ -294,5 +293,3 @@ def _required(value: ir.Value | None) -> ir.Value:
     if value is None:
         raise Unsupported("an input is absent")
     return value
-
-

@@ -2,13 +2,12 @@
 
 import onnx_ir as ir
 
-from .dims import Shape, Symbol
-from .expressions import Expr
+from .dims import Shape
 from .lowering import Lowering, Unsupported, int_attribute, lowers
 from .ops_elementwise import outer_product
 from .ops_fused import embedding, is_embedding, linear
-from .program import AxisCall, GatherCall, LoopCall, MatMulCall
-from .views import DType, View
+from .program import AxisCall, GatherCall, MatMulCall
+from .views import View
 
 _REDUCTIONS = {
     "ReduceSum": "sum",
@@ -162,5 +161,3 @@ def _input(node: ir.Node, index: int) -> ir.Value:
     if value is None:
         raise Unsupported("an input is absent")
     return value
-
-

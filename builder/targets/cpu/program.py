@@ -1,4 +1,4 @@
-"""The lowered network: kernel calls on views of buffers, in order, and what they need from weights.bin and the KV cache."""
+"""The lowered network: kernel calls on views of buffers, in order, and the weights and KV cache that they need."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ import onnx_ir as ir
 from ....quantization.scheme import WeightScheme
 from .dims import Dim
 from .expressions import Expr
-from .views import Buffer, DType, View
+from .views import Buffer, View
 
 
 @dataclass(eq=False)
@@ -269,5 +269,3 @@ class Program:
         """Cache groups in the order of the step's block tables: by first layer."""
         windows = dict.fromkeys(layer.window for layer in self.layers)
         return [CacheGroup(w, tuple(layer for layer in self.layers if layer.window == w)) for w in windows]
-
-

@@ -20,11 +20,14 @@ from ....plugins.cpu.isa import Isa
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 ENGINE_HEADERS = Path(__file__).resolve().parent / "include"
-FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden", "-fPIC", "-shared", "-pthread")
+FLAGS = (
+    *("-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=off"),
+    *("-fvisibility=hidden", "-fPIC", "-shared", "-pthread"),
+)
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _ADVICE = (
-    "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or 'pip install enginesmith[toolchain]', "
-    "which brings the Zig C++ compiler, or name one in the environment variable CXX"
+    "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or "
+    "'pip install enginesmith[toolchain]', which brings the Zig C++ compiler, or name one in the variable CXX"
 )
 
 
@@ -41,7 +44,7 @@ class Compiler:
 
 
 def find_compiler() -> Compiler:
-    """CXX if set, else g++, clang++, or the `zig c++` of the package ziglang. Raises ToolchainError if there is none."""
+    """CXX if set, else g++, clang++, or `zig c++` of the package ziglang. Raises ToolchainError if there is none."""
     named = os.environ.get("CXX")
     if named:
         compiler = _introduce(tuple(shlex.split(named)))
@@ -56,7 +59,7 @@ def find_compiler() -> Compiler:
 
 
 def _candidates() -> list[tuple[str, ...]]:
-    found = [(path,) for name in ("g++", "clang++") if (path := shutil.which(name))]
+    found: list[tuple[str, ...]] = [(path,) for name in ("g++", "clang++") if (path := shutil.which(name))]
     if find_spec("ziglang") is not None:
         found.append((sys.executable, "-m", "ziglang", "c++"))
     return found

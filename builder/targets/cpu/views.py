@@ -111,10 +111,7 @@ class View:
         last = self.offset % self.buffer.row_size if self.buffer.row_size else 0
         first = last
         for dim, stride in zip(self.shape, self.strides, strict=True):
-            if dim.is_static:
-                last += (dim.count - 1) * stride
-            elif dim.count > 1:
-                last += (dim.count - 1) * stride
+            last += (dim.count - 1) * stride
         return first, last
 
     def _with(self, shape: Shape, strides: tuple[int, ...]) -> "View":

@@ -63,7 +63,8 @@ def _reserve(descriptor: int, nbytes: int, path: Path) -> None:
     try:
         os.posix_fallocate(descriptor, 0, nbytes)
     except OSError as error:
-        raise BuildError(f"{path} needs {nbytes / 1e6:.0f} MB of disk space: {error.strerror}; free some space") from error
+        message = f"{path} needs {nbytes / 1e6:.0f} MB of disk space: {error.strerror}; free some and build again"
+        raise BuildError(message) from error
 
 
 def _region(mapped: mmap.mmap, offset: int, nbytes: int) -> np.ndarray:
@@ -100,9 +101,9 @@ def _write_plain(weight: PlainWeight, out: np.ndarray, read: Read) -> None:
     step = max(1, _STEP_BYTES // max(row_bytes, 1))
     for first in range(0, shape[0], step):
         last = min(first + step, shape[0])
-        values = _finite(derived.rows(source, first, last, read), source) if derived.depends_on_parameter(source) else (
-            derived.rows(source, first, last, read)
-        )
+        values = derived.rows(source, first, last, read)
+        if derived.depends_on_parameter(source):
+            _finite(values, source)
         out[first * row_bytes : last * row_bytes] = _plain_array(weight, values).reshape(-1).view(np.uint8)
 
 

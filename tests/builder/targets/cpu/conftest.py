@@ -46,15 +46,17 @@ class SmallNetwork:
         for value in list(model.graph.inputs):
             if value.name not in _INPUTS:
                 model.graph.inputs.remove(value)
-                model.graph.initializers[value.name] = value
+                model.graph.initializers[str(value.name)] = value
         for node in list(model.graph):
             if node.op_type == "Constant":
                 value = node.outputs[0]
                 value.const_value = ir.convenience.get_const_tensor(value)
-                node_value = ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
+                node_value = ir.Value(
+                    name=value.name, shape=value.shape, type=value.type, const_value=value.const_value
+                )
                 value.replace_all_uses_with(node_value)
                 model.graph.remove(node, safe=True)
-                model.graph.initializers[value.name] = node_value
+                model.graph.initializers[str(value.name)] = node_value
         known = {name: Parameter(name, value.shape) for name, value in self.parameters.items()}
         return Network(model, known, {}, [], {}, "TestForCausalLM", "", self.width, 0)
 
@@ -98,7 +100,8 @@ def _manifest(width: int, weights_bytes: int) -> Manifest:
         kv_cache=KvCacheSpec(block_size=16, dtype=KvDtype.FP32, groups=()),
         quantization=Quantization(scheme="fp32"),
         target=Target(
-            name="cpu", isa="avx2", cpu_flags=(), library="engine.so", weights="weights.bin", weights_bytes=weights_bytes
+            name="cpu", isa="avx2", cpu_flags=(), library="engine.so", weights="weights.bin",
+            weights_bytes=weights_bytes,
         ),
     )  # fmt: skip
 

@@ -19,9 +19,12 @@ _erf = np.vectorize(math.erf)
 
 # name: (ONNX text that makes float[T, 24] `NAME` from x float[T, 24], what it is in NumPy)
 ELEMENTWISE = {
-    "arithmetic": ("a = Mul(x, x) b = Add(a, x) c = Sub(b, scale) NAME = Div(c, two)", lambda x, s: (x * x + x - s) / 2),
+    "arithmetic": (
+        "a = Mul(x, x) b = Add(a, x) c = Sub(b, scale) NAME = Div(c, two)",
+        lambda x, s: (x * x + x - s) / 2,
+    ),
     "signs": ("a = Neg(x) b = Abs(a) c = Sqrt(b) NAME = Reciprocal(c)", lambda x, s: 1 / np.sqrt(np.abs(x))),
-    "exponentials": ("a = Exp(x) b = Add(a, two) c = Log(b) NAME = Softplus(c)", lambda x, s: np.log1p(np.exp(x) + 2 + 1e-0 - 0) if False else np.log1p(np.exp(np.log(np.exp(x) + 2)))),
+    "exponentials": ("a = Exp(x) b = Add(a, two) c = Log(b) NAME = Softplus(c)", lambda x, s: np.log1p(np.exp(x) + 2)),
     "waves": ("a = Sin(x) b = Cos(x) c = Mul(a, b) NAME = Tanh(c)", lambda x, s: np.tanh(np.sin(x) * np.cos(x))),
     "sigmoids": ("a = Sigmoid(x) NAME = Mul(a, x)", lambda x, s: x / (1 + np.exp(-x))),
     "gelu": ("NAME = Gelu(x)", lambda x, s: 0.5 * x * (1 + _erf(x / math.sqrt(2)))),
@@ -30,12 +33,18 @@ ELEMENTWISE = {
         lambda x, s: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     ),
     "powers": ("a = Pow(x, two) b = Pow(a, half) NAME = Pow(b, odd)", lambda x, s: np.abs(x) ** np.float32(1.3)),
-    "bounds": ("a = Relu(x) b = Min(a, scale) c = Max(b, half) NAME = Clip(c, half, two)", lambda x, s: np.clip(np.maximum(np.minimum(np.maximum(x, 0), s), 0.5), 0.5, 2)),
+    "bounds": (
+        "a = Relu(x) b = Min(a, scale) c = Max(b, half) NAME = Clip(c, half, two)",
+        lambda x, s: np.clip(np.maximum(np.minimum(np.maximum(x, 0), s), 0.5), 0.5, 2),
+    ),
     "choices": (
         "a = Greater(x, scale) b = LessOrEqual(x, two) c = And(a, b) d = Not(c) NAME = Where(d, x, scale)",
         lambda x, s: np.where(~((x > s) & (x <= 2)), x, s),
     ),
-    "rounding": ("a = Floor(x) b = Ceil(x) c = Round(x) d = Add(a, b) NAME = Add(d, c)", lambda x, s: np.floor(x) + np.ceil(x) + np.round(x)),
+    "rounding": (
+        "a = Floor(x) b = Ceil(x) c = Round(x) d = Add(a, b) NAME = Add(d, c)",
+        lambda x, s: np.floor(x) + np.ceil(x) + np.round(x),
+    ),
     "broadcast": (
         "a = ReduceMean<keepdims=1>(x, last) b = Sub(x, a) c = Mul(b, b) d = ReduceMean<keepdims=1>(c, last) "
         "e = Add(d, eps) f = Sqrt(e) NAME = Div(b, f)",
@@ -49,7 +58,10 @@ ELEMENTWISE = {
         "a = Add(position_ids, three) b = Mod(a, four) c = Cast<to=1>(b) d = Unsqueeze(c, last) NAME = Mul(x, d)",
         lambda x, s: x * ((POSITIONS + 3) % 4)[:, None],
     ),
-    "shared": ("a = Tanh(x) b = Mul(a, two) c = Softmax<axis=-1>(a) d = Add(b, c) NAME = Add(d, a)", lambda x, s: 3 * np.tanh(x) + _softmax(np.tanh(x))),
+    "shared": (
+        "a = Tanh(x) b = Mul(a, two) c = Softmax<axis=-1>(a) d = Add(b, c) NAME = Add(d, a)",
+        lambda x, s: 3 * np.tanh(x) + _softmax(np.tanh(x)),
+    ),
 }
 OTHERS = {
     "softmax": ("NAME = Softmax<axis=-1>(x)", lambda x, s: _softmax(x)),
@@ -75,11 +87,13 @@ OTHERS = {
         lambda x, s: np.concatenate([x[:, 1:22:4] + x[:, :6]] * 2 + [x[:, :6], x[:, 1:22:4]], axis=1),
     ),
     "expand": (
-        "a = Reshape(x, four_six) b = Slice(a, zero, axis_one, axis_one) c = Expand(b, one_four_six) NAME = Reshape(c, flat)",
+        "a = Reshape(x, four_six) b = Slice(a, zero, axis_one, axis_one) c = Expand(b, one_four_six) "
+        "NAME = Reshape(c, flat)",
         lambda x, s: np.tile(x[:, :6], 4),
     ),
     "matmul": (
-        "a = Reshape(x, four_six) b = Transpose<perm=[0,2,1]>(a) c = MatMul(a, b) d = MatMul(c, a) NAME = Reshape(d, flat)",
+        "a = Reshape(x, four_six) b = Transpose<perm=[0,2,1]>(a) c = MatMul(a, b) d = MatMul(c, a) "
+        "NAME = Reshape(d, flat)",
         lambda x, s: (lambda a: (a @ a.transpose(0, 2, 1)) @ a)(x.reshape(-1, 4, 6)).reshape(-1, 24),
     ),
     "outer": (

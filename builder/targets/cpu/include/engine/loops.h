@@ -98,12 +98,13 @@ inline void axis_cum_sum(int64_t n, const T* x, int64_t xs, T* y, int64_t ys) {
   for (int64_t i = 0; i < n; ++i) y[i * ys] = sum += x[i * xs];
 }
 // The k largest, descending; of equals the first comes first.
-inline void axis_top_k(int64_t n, const float* x, int64_t xs, float* y, int64_t ys, int32_t* at, int64_t as, int64_t k) {
+inline void axis_top_k(int64_t n, const float* x, int64_t xs, float* y, int64_t ys, int32_t* at, int64_t as,
+                       int64_t k) {
   for (int64_t j = 0; j < k; ++j) {
     int64_t best = -1;
     for (int64_t i = 0; i < n; ++i) {
-      const bool after_last = j == 0 || x[i * xs] < y[(j - 1) * ys] ||
-                              (x[i * xs] == y[(j - 1) * ys] && i > at[(j - 1) * as]);
+      const bool after_last =
+          j == 0 || x[i * xs] < y[(j - 1) * ys] || (x[i * xs] == y[(j - 1) * ys] && i > at[(j - 1) * as]);
       if (after_last && (best < 0 || x[i * xs] > x[best * xs])) best = i;
     }
     y[j * ys] = best < 0 ? NAN : x[best * xs];

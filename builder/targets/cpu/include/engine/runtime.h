@@ -84,7 +84,8 @@ inline void require(bool holds, const char* what, int64_t value, int64_t limit) 
 // Refuses a step whose arrays would make a kernel read or write outside its memory. `windows` and `num_blocks` have an
 // entry a cache group; a window of 0 is full attention.
 inline void check_step(const Limits& limits, const EsStep& s, const int32_t* windows, const int32_t* num_blocks) {
-  require(s.num_tokens >= 1 && s.num_tokens <= limits.max_num_tokens, "num_tokens", s.num_tokens, limits.max_num_tokens);
+  require(s.num_tokens >= 1 && s.num_tokens <= limits.max_num_tokens, "num_tokens", s.num_tokens,
+          limits.max_num_tokens);
   require(s.num_seqs >= 1 && s.num_seqs <= limits.max_batch_size, "num_seqs", s.num_seqs, limits.max_batch_size);
   require(s.num_rows >= 0 && s.num_rows <= limits.max_batch_size, "num_rows", s.num_rows, limits.max_batch_size);
   for (int32_t t = 0; t < s.num_tokens; ++t) {
