@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,11 +16,11 @@ from ..errors import ToolchainError
 from ..plugins.cpu.isa import Isa, machine_flags, native_isa
 from ..runtime.memory import available_memory
 from ..runtime.threads import cpu_quota, physical_cores
+from .main import BUILD_LIBRARIES
 from .progress import terminal_progress
 from .show import size
 
 _RUNTIME = ("numpy", "tokenizers", "jinja2", "pydantic")
-_BUILD = ("torch", "transformers", "onnx", "onnx-ir", "onnxscript", "safetensors", "gguf", "huggingface_hub")
 _LEAST_MEMORY = 2 << 30
 _PROBE_BYTES = 1 << 30
 
@@ -83,9 +83,9 @@ def _software() -> Iterator[Finding]:
         compiler_ok = False
         yield Finding("C++ compiler", "none", False, str(error))
     yield Finding("runtime libraries", _versions(_RUNTIME))
-    missing = [name for name in _BUILD if _version(name) is None]
+    missing = [name for name in sorted(BUILD_LIBRARIES) if _version(name) is None]
     advice = f"to build engines: pip install 'enginesmith[build]' (missing: {', '.join(missing)})" if missing else ""
-    yield Finding("build libraries", _versions(_BUILD) or "none", not missing, advice)
+    yield Finding("build libraries", _versions(sorted(BUILD_LIBRARIES)) or "none", not missing, advice)
     can_build = compiler_ok and not missing
     yield Finding(
         "target cpu", f"runs engines, {'builds' if can_build else 'cannot build'} them", native_isa() is not None
@@ -134,7 +134,7 @@ def _cpu_model() -> str:
     return names[0] if names else "unknown CPU"
 
 
-def _versions(names: tuple[str, ...]) -> str:
+def _versions(names: Iterable[str]) -> str:
     return ", ".join(f"{name} {found}" for name in names if (found := _version(name)))
 
 

@@ -22,6 +22,11 @@ _COMMANDS = {
     "doctor": "Show what this machine can build and run.",
 }
 
+# What the extra `build` brings; a plain install only runs engines.
+BUILD_LIBRARIES = frozenset(
+    {"torch", "transformers", "onnx", "onnx_ir", "onnxscript", "safetensors", "ml_dtypes", "gguf", "huggingface_hub"}
+)
+
 USAGE_ERROR = 2
 INTERRUPTED = 130
 TERMINATED = 143
@@ -71,6 +76,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         return error.exit_code
     except EnginesmithError as error:
         _complain(str(error))
+        return USAGE_ERROR
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in BUILD_LIBRARIES:
+            raise
+        _complain(f"this needs {error.name}, a library of the extra 'build': pip install 'enginesmith[build]'")
         return USAGE_ERROR
     except BrokenPipeError:  # the reader of our output went away: `enginesmith inspect x | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -25,7 +25,17 @@ ALLOWED = {
     "checkpoint": set(),
 }
 GROUND = {"errors", "cache", "atomic", "progress"}
-HEAVY = {"torch", "transformers", "onnx", "onnx_ir", "onnxscript", "safetensors", "gguf", "huggingface_hub"}
+HEAVY = {
+    "torch",
+    "transformers",
+    "onnx",
+    "onnx_ir",
+    "onnxscript",
+    "safetensors",
+    "ml_dtypes",
+    "gguf",
+    "huggingface_hub",
+}
 MAY_IMPORT_HEAVY = {"builder", "checkpoint"}
 
 
@@ -120,6 +130,16 @@ def test_every_package_is_listed() -> None:
     listed = set(project["tool"]["setuptools"]["packages"])
     folders = {path.parent.relative_to(ROOT) for path in _modules() if path.name == "__init__.py"}
     assert listed == {"enginesmith"} | {".".join(("enginesmith", *folder.parts)) for folder in folders}
+
+
+def test_every_header_and_recipe_is_in_the_wheel() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["enginesmith"]
+    packaged = {path for pattern in patterns for path in ROOT.glob(pattern)}
+    needed = {
+        path for folder in ALLOWED for path in (ROOT / folder).rglob("*") if path.suffix in {".h", ".cpp", ".yaml"}
+    }
+    assert needed <= packaged
 
 
 def test_every_folder_of_modules_is_a_package() -> None:

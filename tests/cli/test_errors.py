@@ -183,3 +183,15 @@ def test_wrong_recipes(cli: Cli, arguments: tuple[str, ...], parts: tuple[str, .
 
 def test_an_unknown_command(cli: Cli) -> None:
     _assert_refused(cli("biuld"), "biuld")
+
+
+def test_building_without_the_build_extra(
+    cli_environment: dict[str, str], command: Command, checkpoint: Path, tmp_path: Path
+) -> None:
+    """A plain install has no torch: a finder that hides it stands in for one."""
+    hide = "import sys; sys.modules['torch'] = None; sys.modules['ml_dtypes'] = None; "
+    arguments = command("build", checkpoint, "-o", tmp_path / "out")
+    arguments[2] = hide + arguments[2]
+    done = subprocess.run(arguments, env=cli_environment, capture_output=True, text=True, check=False)
+    _assert_refused(done, "enginesmith[build]")
+    assert _leftovers(tmp_path) == []

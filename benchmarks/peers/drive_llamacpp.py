@@ -1,0 +1,81 @@
+"""llama.cpp through llama-cpp-python; the model is a GGUF file.
+
+Its low-level interface, in the loop that llama-server runs: a decode a step with the next token of every running
+sequence and, while there is room, whole waiting prompts.
+"""
+
+# pyright: reportMissingImports=false
+import time
+
+import llama_cpp as lib
+import numpy as np
+
+VERSION = lib.__version__
+BATCH = 2048
+CONTEXT_PER_SEQUENCE = 1280
+
+
+class Engine:
+    def __init__(self, model: str, threads: int) -> None:
+        lib.llama_backend_init()
+        lib.llama_log_set(_QUIET, None)
+        self.model = lib.llama_model_load_from_file(model.encode(), lib.llama_model_default_params())
+        self.vocab_size = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
+        self.threads, self.slots, self.context = threads, 0, None
+        self.batch = lib.llama_batch_init(BATCH, 0, 1)
+        self._open(1)
+
+    def _open(self, slots: int) -> None:
+        """A context for so many sequences; kept until another number is asked for."""
+        if slots == self.slots:
+            return
+        if self.context is not None:
+            lib.llama_free(self.context)
+        params = lib.llama_context_default_params()
+        params.n_ctx = CONTEXT_PER_SEQUENCE if slots == 1 else 512 * slots
+        params.n_batch, params.n_ubatch, params.n_seq_max = BATCH, 512, slots
+        params.n_threads = params.n_threads_batch = self.threads
+        if hasattr(params, "kv_unified"):
+            params.kv_unified = True
+        self.context, self.slots = lib.llama_init_from_model(self.model, params), slots
+        self.memory = lib.llama_get_memory(self.context)
+
+    def run(self, requests, at_once):
+        self._open(min(at_once, len(requests)))
+        lib.llama_memory_clear(self.memory, True)
+        waiting, times = list(range(len(requests)))[::-1], [[] for _ in requests]
+        free, running = list(range(self.slots)), {}  # slot -> [request, position, next token]
+        while waiting or running:
+            rows = []
+            self.batch.n_tokens = 0
+            for slot, state in running.items():
+                rows.append((slot, self._put(state[2], state[1], slot, wanted=True)))
+                state[1] += 1
+            while waiting and free and self.batch.n_tokens + len(requests[waiting[-1]][0]) <= BATCH:
+                index, slot = waiting.pop(), free.pop()
+                ids = requests[index][0]
+                row = [self._put(token, i, slot, wanted=i == len(ids) - 1) for i, token in enumerate(ids)][-1]
+                running[slot] = [index, len(ids), 0]
+                rows.append((slot, row))
+            if lib.llama_decode(self.context, self.batch) != 0:
+                raise RuntimeError("llama_decode failed")
+            for slot, row in rows:
+                logits = np.ctypeslib.as_array(lib.llama_get_logits_ith(self.context, row), shape=(self.vocab_size,))
+                state = running[slot]
+                state[2] = int(logits.argmax())
+                times[state[0]].append(time.perf_counter())
+                if len(times[state[0]]) == requests[state[0]][1]:
+                    lib.llama_memory_seq_rm(self.memory, slot, -1, -1)
+                    del running[slot]
+                    free.append(slot)
+        return times
+
+    def _put(self, token: int, position: int, slot: int, *, wanted: bool) -> int:
+        batch, row = self.batch, self.batch.n_tokens
+        batch.token[row], batch.pos[row], batch.n_seq_id[row], batch.logits[row] = token, position, 1, int(wanted)
+        batch.seq_id[row][0] = slot
+        batch.n_tokens = row + 1
+        return row
+
+
+_QUIET = lib.llama_log_callback(lambda level, text, data: None)
