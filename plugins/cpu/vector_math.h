@@ -120,14 +120,7 @@ inline VF relu2(VF x) {
 
 // One float, with the bits a lane of the vector function would have.
 #define ES_SCALAR(name) \
-  inline float name##f_(float x) { return _mm_cvtss_f32(first_lanes(name(VF::broadcast(x)))); }
-inline __m128 first_lanes(VF a) {
-#ifdef __AVX512F__
-  return _mm512_castps512_ps128(a.v);
-#else
-  return _mm256_castps256_ps128(a.v);
-#endif
-}
+  inline float name##f_(float x) { return first_lane(name(VF::broadcast(x))); }
 ES_SCALAR(exp)
 ES_SCALAR(log)
 ES_SCALAR(sigmoid)

@@ -11,8 +11,9 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-import enginesmith
 import pytest
+
+import enginesmith
 from enginesmith.atomic import new_file
 from enginesmith.cache import cache_dir
 from enginesmith.plugins.cpu.isa import Isa, machine_flags
@@ -75,3 +76,27 @@ def compile_kernel() -> Callable[..., ctypes.CDLL]:
         return ctypes.CDLL(str(compile_shared(source, isa)))
 
     return build
+
+
+@pytest.fixture(scope="session", params=[8, 16], ids=["8lanes", "16lanes"])
+def compile_each(
+    compile_kernel: Callable[..., ctypes.CDLL], request: pytest.FixtureRequest
+) -> Callable[..., ctypes.CDLL]:
+    """`compile_each(source)` -> the library with vectors of 8 lanes, then of 16: emulated where there is no AVX-512."""
+
+    def build(source: str) -> ctypes.CDLL:
+        return compile_kernel(source) if request.param == 8 else compile_wide(compile_kernel, source)
+
+    return build
+
+
+def compile_wide(compile_kernel: Callable[..., ctypes.CDLL], source: str) -> ctypes.CDLL:
+    if Isa.AVX512.cpu_flags <= machine_flags():
+        return compile_kernel(source, Isa.AVX512)
+    return compile_kernel("#define ES_EMULATE_AVX512\n" + source)
+
+
+@pytest.fixture(scope="session")
+def compile_sixteen_lanes(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[[str], ctypes.CDLL]:
+    """As `compile_each`, 16 lanes only."""
+    return lambda source: compile_wide(compile_kernel, source)

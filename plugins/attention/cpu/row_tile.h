@@ -30,7 +30,7 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // exp(from - to) for from <= to; what is still empty (-infinity) weighs nothing.
 inline float attention_weight(float from, float to) {
-  return from == kMinusInfinity ? 0.0f : _mm_cvtss_f32(first_lanes(exp_nonpositive(VF::broadcast(from - to))));
+  return from == kMinusInfinity ? 0.0f : first_lane(exp_nonpositive(VF::broadcast(from - to)));
 }
 
 // A softmax in progress over one row: sum and output are relative to exp(max).

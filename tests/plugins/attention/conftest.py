@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -127,20 +128,22 @@ class AttentionRunner:
 
 
 @pytest.fixture(scope="session")
-def attention_library(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[[Shape], ctypes.CDLL]:
-    def build(shape: Shape) -> ctypes.CDLL:
-        return compile_kernel(DRIVER.format(**vars(shape)))
+def attention_library(
+    compile_kernel: Callable[..., ctypes.CDLL], compile_sixteen_lanes: Callable[[str], ctypes.CDLL]
+) -> Callable[[Shape, bool], ctypes.CDLL]:
+    def build(shape: Shape, wide: bool) -> ctypes.CDLL:
+        return (compile_sixteen_lanes if wide else compile_kernel)(DRIVER.format(**vars(shape)))
 
     return build
 
 
 @pytest.fixture
-def make_runner(attention_library: Callable[[Shape], ctypes.CDLL]) -> Callable[..., AttentionRunner]:
-    """make_runner(heads=..., ..., options) -> a runner with an empty cache."""
+def make_runner(attention_library: Callable[[Shape, bool], ctypes.CDLL]) -> Callable[..., AttentionRunner]:
+    """make_runner(shape, wide=False, **options) -> a runner with an empty cache; wide: with vectors of 16 lanes."""
 
-    def make(shape: tuple, **options: float | np.ndarray | None) -> AttentionRunner:
+    def make(shape: tuple, wide: bool = False, **options: Any) -> AttentionRunner:
         described = Shape(*shape)
-        return AttentionRunner(attention_library(described), described, Options(**options))
+        return AttentionRunner(attention_library(described, wide), described, Options(**options))
 
     return make
 

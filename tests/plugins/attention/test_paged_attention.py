@@ -5,6 +5,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
+
 from enginesmith.plugins.attention.reference import attention
 
 SMOL = ("Fp32", 9, 3, 64, 64, 32)
@@ -93,6 +94,20 @@ def test_same_bits_whoever_shares_the_step(make_runner, make_sequence, shape, na
             runner.step([(s, min(int(n), len(s.q) - s.done)) for s, n in zip(present, sizes, strict=True)], threads)
         for one, other in zip(alone, together, strict=True):
             np.testing.assert_array_equal(one.output, other.output)
+
+
+@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[3]], ids=str)
+def test_sixteen_lanes(make_runner, make_sequence, shape):
+    options = options_for(shape, "all")
+    runner = make_runner(shape, wide=True, **options)
+    whole = make_sequence(runner, 530)
+    runner.step([(whole, 530)])
+    np.testing.assert_allclose(whole.output, expected(runner, whole), rtol=0, atol=1e-5)
+    other = make_runner(shape, wide=True, **options)
+    chunked, sizes = make_sequence(other, 530), itertools.cycle([1, 7, 40])
+    while chunked.done < 530:
+        other.step([(chunked, min(next(sizes), 530 - chunked.done))], threads=3)
+    np.testing.assert_array_equal(chunked.output, whole.output)
 
 
 def test_long_decode_is_cut_into_rounds_without_changing_a_bit(make_runner, make_sequence):

@@ -3,12 +3,14 @@
 import subprocess
 from pathlib import Path
 
-import enginesmith
 import pytest
+
+import enginesmith
 from enginesmith.plugins.cpu.isa import Isa
 
 PLUGINS = Path(enginesmith.__file__).parent / "plugins"
-INCLUDES = "".join(f'#include "{path.relative_to(PLUGINS)}"\n' for path in sorted(PLUGINS.rglob("*.h")))
+CHOSEN_BY_OTHERS = {"vf8.h", "vf16.h", "vf16_emulated.h"}
+HEADERS = sorted(str(path.relative_to(PLUGINS)) for path in PLUGINS.rglob("*.h") if path.name not in CHOSEN_BY_OTHERS)
 INSTANCES = """
 namespace es {
 template struct PagedAttention<Fp32, 9, 3, 64, 64, 32>;
@@ -25,7 +27,10 @@ template void embedding<Bf16, 50, 67>(ThreadPool&, const uint8_t*, const int32_t
 
 @pytest.mark.parametrize("isa", Isa)
 def test_headers_compile(compiler_command, isa):
+    beyond = [other.value for other in list(Isa)[list(Isa).index(isa) + 1 :]]
+    headers = [name for name in HEADERS if not any(word in Path(name).stem for word in beyond)]
+    source = "".join(f'#include "{name}"\n' for name in headers) + INSTANCES
     # -fsyntax-only does not optimize, but instantiates.
     command = [*compiler_command(isa), "-O0", "-Werror", "-fsyntax-only", "-x", "c++", "-"]
-    done = subprocess.run(command, input=INCLUDES + INSTANCES, text=True, capture_output=True)
+    done = subprocess.run(command, input=source, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr

@@ -48,8 +48,8 @@ int lanes() { return VF::kLanes; }
 
 
 @pytest.fixture(scope="module")
-def library(compile_kernel):
-    library = compile_kernel(DRIVER)
+def library(compile_each):
+    library = compile_each(DRIVER)
     library.sum_lanes.restype = library.max_lanes.restype = ctypes.c_float
     return library
 

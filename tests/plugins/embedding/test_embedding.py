@@ -5,6 +5,7 @@ import ctypes
 import ml_dtypes
 import numpy as np
 import pytest
+
 from enginesmith.plugins.embedding.reference import embedding
 
 SHAPES = [(5, 1), (50, 24), (33, 67)]
@@ -23,9 +24,9 @@ extern "C" void run(int bf16, int threads, int d, const uint8_t* table, const in
 
 
 @pytest.fixture(scope="module")
-def library(compile_kernel):
+def library(compile_each):
     cases = "".join(f"  if (d == {d}) embedding<E, {n}, {d}>(pool, table, ids, y, T);\n" for n, d in SHAPES)
-    return compile_kernel(DRIVER.format(cases=cases))
+    return compile_each(DRIVER.format(cases=cases))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])

@@ -4,6 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
+
 from enginesmith.plugins.norm import reference
 from enginesmith.plugins.plugin import operation
 
@@ -35,9 +36,9 @@ EPSILON = 1e-5
 
 
 @pytest.fixture(scope="module")
-def norm(compile_kernel):
+def norm(compile_each):
     """norm(kind, h, d, x, skip, weight, bias, threads) -> y, sum; x [T, H * D + 3], its last three columns unused."""
-    library = compile_kernel(DRIVER.format(cases="".join(CASE.format(h=h, d=d) for h, d in SHAPES)))
+    library = compile_each(DRIVER.format(cases="".join(CASE.format(h=h, d=d) for h, d in SHAPES)))
 
     def run(kind, h, d, x, skip=None, weight=None, bias=None, threads=1):
         y, total = (np.full((len(x), h * d), np.nan, np.float32) for _ in range(2))

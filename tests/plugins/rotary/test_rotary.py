@@ -4,6 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
+
 from enginesmith.errors import UnsupportedModelError
 from enginesmith.plugins.plugin import operation
 from enginesmith.plugins.rotary.reference import RotaryStyle, rotary
@@ -32,12 +33,12 @@ CASE = (
 
 
 @pytest.fixture(scope="module")
-def library(compile_kernel):
+def library(compile_each):
     cases = (
         CASE.format(i=i, style=CPP_STYLE[style], h=h, d=d, r=r, stride=stride)
         for i, (style, h, d, r, stride) in enumerate(CASES)
     )
-    return compile_kernel(DRIVER.format(cases="".join(cases)))
+    return compile_each(DRIVER.format(cases="".join(cases)))
 
 
 def call(library, which, x, cos, sin, y, threads=1):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
+
 from enginesmith.plugins.sampling.reference import Sampling, kept, log_softmax, philox4x32, rank, sample, uniform
 
 DRIVER = """
@@ -59,8 +60,8 @@ FLOATS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penal
 
 
 @pytest.fixture(scope="module")
-def library(compile_kernel):
-    return compile_kernel(DRIVER)
+def library(compile_each):
+    return compile_each(DRIVER)
 
 
 @pytest.fixture(scope="module")
