@@ -6,6 +6,7 @@ step costs a few microseconds of Python. ctypes releases the GIL while the libra
 
 import ctypes
 import tempfile
+import weakref
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ class CpuExecutor:
         threads = physical_cores() if threads is None else threads
         if threads < 1:
             raise EngineError(f"threads must be at least 1, got {threads}; leave it out to use every physical core")
-        self._handle = ctypes.c_void_p()
+        handle = ctypes.c_void_p()
         self._vocab_size = engine.manifest.model.vocab_size
         self._library = _load_library(engine.library)
         self._weights = MappedFile(engine.weights)
@@ -39,20 +40,22 @@ class CpuExecutor:
         self._sample = _SampleBuffers(engine.manifest.limits.max_batch_size)
         blocks = (ctypes.c_int32 * len(num_blocks))(*num_blocks)
         args = EsOpenArgs(self._weights.address, self._weights.size, ctypes.addressof(blocks), len(num_blocks), threads)
-        if self._library.es_open(args, self._handle):
+        if self._library.es_open(args, handle):
             self._weights.close()
             raise EngineError(f"{engine.path} cannot be opened: {self._last_error()}")
+        self._handle: ctypes.c_void_p | None = handle
+        self._finalizer = weakref.finalize(self, _close, self._library, handle, self._weights)  # at exit too
         self.threads = threads
 
     def step(self, slices: Sequence[SequenceSlice], logits_rows: Sequence[int]) -> None:
         args = self._step.fill(slices, logits_rows)
-        if self._library.es_step(self._handle, args):
+        if self._library.es_step(self._open_handle(), args):
             raise EngineError(f"the engine failed in a step of {args.num_tokens} tokens: {self._last_error()}")
 
     def sample(self, rows: Sequence[SampleRow]) -> list[Sample]:
         if len(rows) != self._step.args.num_rows:
             raise EngineError(f"{len(rows)} rows to sample, but the last step kept {self._step.args.num_rows}")
-        if self._library.es_sample(self._handle, self._sample.fill(rows)):
+        if self._library.es_sample(self._open_handle(), self._sample.fill(rows)):
             raise EngineError(f"the engine failed to sample {len(rows)} tokens: {self._last_error()}")
         return self._sample.read(rows)
 
@@ -60,17 +63,25 @@ class CpuExecutor:
         import numpy as np
 
         rows = self._step.args.num_rows
-        address = self._library.es_logits(self._handle)
+        address = self._library.es_logits(self._open_handle())
         return np.ctypeslib.as_array(address, shape=(rows, self._vocab_size)).copy()
 
     def close(self) -> None:
-        if self._handle:
-            self._library.es_close(self._handle)
-            self._handle = ctypes.c_void_p()
-            self._weights.close()
+        self._handle = None
+        self._finalizer()
+
+    def _open_handle(self) -> ctypes.c_void_p:
+        if self._handle is None:
+            raise EngineError("the engine was closed: open it again to use it")
+        return self._handle
 
     def _last_error(self) -> str:
         return self._library.es_last_error().decode(errors="replace")
+
+
+def _close(library: ctypes.CDLL, handle: ctypes.c_void_p, weights: MappedFile) -> None:
+    library.es_close(handle)
+    weights.close()
 
 
 class _StepBuffers:

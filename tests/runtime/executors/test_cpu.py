@@ -67,3 +67,53 @@ def test_rows_to_sample_must_be_those_of_the_step(executor: CpuExecutor):
 def test_closing_twice_is_no_error(executor: CpuExecutor):
     executor.close()
     executor.close()
+
+
+def test_a_closed_engine_says_so(executor: CpuExecutor):
+    executor.close()
+    with pytest.raises(EngineError, match="was closed"):
+        executor.step([whole(array("i", [1]))], [0])
+
+
+def test_an_engine_forgotten_is_closed(toy_engine: Path, monkeypatch: pytest.MonkeyPatch):
+    closed: list[int] = []
+    executor = CpuExecutor(open_engine(toy_engine), [24, 24], threads=1)
+    weights = executor._weights
+    monkeypatch.setattr(weights, "close", lambda: closed.append(1))
+    del executor
+    assert closed == [1]
+
+
+def test_what_the_sampler_is_told(executor: CpuExecutor):
+    import ctypes
+
+    plain = SampleRow(SamplingParams(temperature=0, top_k=-1), 5, array("i", [7, 8, 9, 10]), 3)
+    params = SamplingParams(
+        temperature=0.5, top_k=4, top_p=0.75, min_p=0.25, presence_penalty=0.5, logit_bias={2: -1.5}, logprobs=2
+    )
+    rich = SampleRow(params, 2**64 - 1, array("i", [1, 2, 3, 4, 5]), 2)
+    rich.set_bias(ban=(0,))
+    args = executor._sample.fill([plain, rich])
+
+    def read(name: str, kind: type) -> list[float]:
+        return list((kind * 2).from_address(getattr(args, name)))
+
+    assert (args.num_rows, args.max_logprobs) == (2, 2)
+    assert read("position", ctypes.c_uint64) == [1, 3]
+    assert read("prompt_length", ctypes.c_int32) == [3, 2]
+    assert read("history_length", ctypes.c_int32) == [4, 5]
+    assert read("seed", ctypes.c_uint64) == [5, 2**64 - 1]
+    assert read("temperature", ctypes.c_float) == [0, 0.5]
+    assert read("top_k", ctypes.c_int32) == [0, 4]
+    assert read("top_p", ctypes.c_float) == [1, 0.75]
+    assert read("min_p", ctypes.c_float) == [0, 0.25]
+    assert read("repetition_penalty", ctypes.c_float) == [1, 1]
+    assert read("presence_penalty", ctypes.c_float) == [0, 0.5]
+    assert read("num_logprobs", ctypes.c_int32) == [-1, 2]
+    none, history = read("history", ctypes.c_void_p)
+    assert none is None
+    assert list((ctypes.c_int32 * 5).from_address(int(history))) == [1, 2, 3, 4, 5]
+    assert read("bias_length", ctypes.c_int32) == [0, 2]
+    tokens, values = (int(read(name, ctypes.c_void_p)[1]) for name in ("bias_tokens", "bias_values"))
+    assert list((ctypes.c_int32 * 2).from_address(tokens)) == [2, 0]
+    assert list((ctypes.c_float * 2).from_address(values)) == [-1.5, float("-inf")]
