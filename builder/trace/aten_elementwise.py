@@ -52,7 +52,9 @@ def _does_nothing(name: str, node: FxNode) -> bool:
 
 
 def _register_binary(name: str, operator: str) -> None:
-    overloads = [name] if name in ("maximum", "minimum") else [f"{name}.Tensor", f"{name}.Scalar"]
+    overloads = {"maximum": ["maximum", "max.other"], "minimum": ["minimum", "min.other"]}.get(
+        name, [f"{name}.Tensor", f"{name}.Scalar"]
+    )
 
     @handles(*overloads)
     def _(c: Converter, node: FxNode) -> Value:
@@ -157,6 +159,16 @@ def _square(c: Converter, node: FxNode) -> Value:
 @handles("rsqrt")
 def _rsqrt(c: Converter, node: FxNode) -> Value:
     return c.emit("Reciprocal", [c.emit("Sqrt", [node.args[0]])])
+
+
+@handles("expm1")
+def _expm1(c: Converter, node: FxNode) -> Value:
+    return c.emit("Sub", [c.emit("Exp", [node.args[0]]), c.value(1, node.meta["val"].dtype)])
+
+
+@handles("log1p")
+def _log1p(c: Converter, node: FxNode) -> Value:
+    return c.emit("Log", [c.emit("Add", [node.args[0], c.value(1, node.meta["val"].dtype)])])
 
 
 @handles("silu")

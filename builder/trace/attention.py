@@ -16,8 +16,8 @@ NAME = "enginesmith"
 # Keywords that do not change what attention computes in inference without a dense cache.
 _HARMLESS = {
     "cache", "cache_position", "dropout", "is_causal", "num_items_in_batch", "output_attentions",
-    "output_hidden_states", "past_key_values", "position_embeddings", "position_ids", "return_dict",
-    "training", "use_cache",
+    "output_hidden_states", "output_router_logits", "past_key_values", "position_embeddings", "position_ids",
+    "return_dict", "training", "use_cache",
 }  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from ...atomic import new_folder
 from ...cache import cache_dir
 from ..network import Network
-from .rope_lengths import depends_on_length
+from .config_facts import depends_on_length, without_storage
 
 _LIBRARIES = ("torch", "transformers", "onnx_ir")
 _FILE = "network.onnx"
@@ -19,7 +19,7 @@ _FILE = "network.onnx"
 def key(config: dict[str, Any], max_seq_len: int) -> str:
     """A digest of everything that a trace depends on."""
     facts = {
-        "config": config,
+        "config": without_storage(config),
         "versions": {library: version(library) for library in _LIBRARIES},
         "source": _source_digest(),
         "max_seq_len": max_seq_len if depends_on_length(config) else None,

@@ -35,12 +35,13 @@ def evaluate_positions(program: torch.export.ExportedProgram, nodes: Sequence[No
 
 
 def _leaves(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
-    """Placeholder name -> value, for the positions (the second input) and every constant or buffer."""
+    """Placeholder name -> value, for the positions (the second input) and everything whose data is known."""
     signature = program.graph_signature
-    buffers: dict[str, Any] = {**dict(program.named_buffers()), **program.constants}
-    leaves: dict[str, torch.Tensor] = {signature.user_inputs[1]: _POSITIONS}
+    known: dict[str, Any] = program.constants
+    _, positions, _ = signature.user_inputs
+    leaves = {str(positions): _POSITIONS}
     for source in (signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants):
-        leaves.update({name: buffers[target] for name, target in source.items()})
+        leaves.update({name: known[target] for name, target in source.items() if target in known})
     return leaves
 
 

@@ -11,7 +11,7 @@ import types
 import torch
 from torch import nn
 
-from .rope_lengths import changes
+from .config_facts import changes
 
 
 def freeze_rope(model: nn.Module, max_seq_len: int) -> None:

@@ -78,8 +78,8 @@ def _wrap(function: Callable[..., Any], recognise: "_Recogniser") -> Callable[..
         if forms is None:
             return function(*args, **kwargs)
         cos, sin = bound.arguments["cos"], bound.arguments["sin"]
-        outputs = tuple(form.trace(bound.arguments[name], cos, sin) for name, form in forms.items())
-        return outputs if len(outputs) > 1 else outputs[0]
+        first, *more = (form.trace(bound.arguments[name], cos, sin) for name, form in forms.items())
+        return (first, *more) if more else first
 
     return wrapper
 

@@ -8,10 +8,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ...errors import UnsupportedModelError
 from . import attention
+from .config_facts import without_storage
 from .rope_update import freeze_rope
-
-# What a config says about storage is of no concern to the computation.
-_STORAGE_KEYS = ("quantization_config", "torch_dtype", "dtype", "auto_map", "_attn_implementation")
 
 
 def make_config(config: dict):
@@ -25,7 +23,10 @@ def make_config(config: dict):
             f"config.json: model_type {model_type!r} is not one that Transformers knows{remote}; "
             "a newer Transformers may know it"
         )
-    return CONFIG_MAPPING[model_type].from_dict({k: v for k, v in config.items() if k not in _STORAGE_KEYS})
+    try:
+        return CONFIG_MAPPING[model_type].from_dict(without_storage(config))
+    except Exception as error:
+        raise UnsupportedModelError(f"config.json: Transformers refuses this {model_type!r} config: {error}") from error
 
 
 def make_skeleton(config: dict, max_seq_len: int) -> nn.Module:
@@ -36,24 +37,30 @@ def make_skeleton(config: dict, max_seq_len: int) -> nn.Module:
     if type(hf_config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise UnsupportedModelError(f"config.json: model_type {config['model_type']!r} has no causal language model")
     attention.register_attention()
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32, attn_implementation=attention.NAME)
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32, attn_implementation=attention.NAME)
+    except Exception as error:
+        interface = "it does not use Transformers' attention interface" if attention.NAME in str(error) else str(error)
+        raise UnsupportedModelError(f"model_type {config['model_type']!r} cannot be built: {interface}") from error
     model.eval().requires_grad_(False)
     model.tie_weights()
-    _fill_buffers(model)
+    _fill_buffers(model, model)
     freeze_rope(model, max_seq_len)
     return model
 
 
-def _fill_buffers(model: nn.Module) -> None:
-    """Give meta buffers their values, the way Transformers does when it loads a checkpoint."""
-    initialise: Any = model._init_weights
-    for module in model.modules():
-        empty = {name: buffer for name, buffer in module._buffers.items() if buffer is not None and buffer.is_meta}
-        for name, buffer in empty.items():
-            module._buffers[name] = torch.zeros_like(buffer, device="cpu")
-        if empty:
-            initialise(module)
+def _fill_buffers(module: nn.Module, owner: Any) -> None:
+    """Give meta buffers their values, the way Transformers does when it loads a checkpoint: the model that a module
+    belongs to (`owner`, or a model inside it) initialises it."""
+    owner = module if hasattr(module, "_init_weights") else owner
+    empty = {name: buffer for name, buffer in module._buffers.items() if buffer is not None and buffer.is_meta}
+    for name, buffer in empty.items():
+        module._buffers[name] = torch.zeros_like(buffer, device="cpu")
+    if empty:
+        owner._init_weights(module)
+    for child in module.children():
+        _fill_buffers(child, owner)
 
 
 def fake_parameters(model: nn.Module) -> FakeTensorMode:

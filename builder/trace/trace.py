@@ -20,4 +20,5 @@ def trace(config: dict, *, max_seq_len: int, progress: Progress | None = None) -
 
         network = build_network(config, max_seq_len, progress)
         cache.store(key, network)
+    network.config = config  # a cached one may come from a config that differs in what does not matter here
     return network

@@ -65,6 +65,7 @@ def test_the_key_holds_what_a_trace_depends_on(monkeypatch):
     key = cache.key(config, 16)
     assert cache.key(dict(reversed(config.items())), 16) == key
     assert cache.key(config, 99) == key
+    assert cache.key({**config, "torch_dtype": "bfloat16"}, 16) == key
     assert cache.key({**config, "rope_theta": 7.0}, 16) != key
     assert cache.key(FAMILIES["llama-dynamic"], 16) != cache.key(FAMILIES["llama-dynamic"], 99)
     monkeypatch.setattr(cache, "version", lambda _: "0")

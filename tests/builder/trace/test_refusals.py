@@ -36,6 +36,8 @@ def test_a_model_that_is_no_causal_language_model_is_refused():
     ("config", "reason"),
     [
         ({"model_type": "bloom", "hidden_size": 64, "n_head": 4, "n_layer": 1, "vocab_size": 128}, "Bloom"),
+        ({"model_type": "falcon", "hidden_size": 64, "num_hidden_layers": 1}, "attention interface"),
+        ({**FAMILIES["llama"], "num_attention_heads": 7}, r"7|heads"),
         (
             {"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 1, "vocab_size": 128, "state_size": 8},
             "Mamba",

@@ -8,7 +8,7 @@ from safetensors.numpy import load_file
 from tiny_models import FAMILIES
 from transformers import AutoModelForCausalLM
 
-from enginesmith.builder.trace.rope_lengths import depends_on_length
+from enginesmith.builder.trace.config_facts import depends_on_length
 
 
 def distances(family, max_seq_len, length, traced, tiny_checkpoint):

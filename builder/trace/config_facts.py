@@ -1,6 +1,19 @@
-"""Which rope types change with the length of the sequence."""
+"""What of a raw config.json matters to a trace, told without importing Transformers."""
+
+from typing import Any
+
+# How and where a checkpoint is stored, and which code its author would have us run.
+_STORAGE_KEYS = {
+    "_attn_implementation", "_name_or_path", "auto_map", "dtype", "quantization_config", "torch_dtype",
+    "transformers_version",
+}  # fmt: skip
 
 CHANGING = ("longrope", "dynamic")
+
+
+def without_storage(config: dict[str, Any]) -> dict[str, Any]:
+    """The part of a config that says what is computed."""
+    return {key: value for key, value in config.items() if key not in _STORAGE_KEYS}
 
 
 def depends_on_length(config: object) -> bool:
