@@ -3,8 +3,8 @@
     PYTHON serve.py DRIVER MODEL THREADS        DRIVER names drive_DRIVER.py beside this file
 
 A driver is a module with `VERSION` and a class `Engine(model, threads)`, whose method `run(requests, at_once)` serves
-requests (token ids, output tokens), greedily and past the end of sequence, at most `at_once` in flight, and returns for each
-the instants (time.perf_counter) of its tokens. Runs in the driver's own environment, which needs NumPy alone.
+requests (token ids, output tokens), greedily and past the end of sequence, at most `at_once` in flight, and returns for
+each the instants (time.perf_counter) of its tokens. Runs in the driver's own environment, which needs NumPy alone.
 """
 
 import importlib
@@ -41,7 +41,7 @@ def _answer(engine, job: dict) -> dict:
     except NotImplementedError as error:
         return {"unsupported": str(error)}
     wall = time.perf_counter() - start
-    for (_, wanted), got in zip(requests, times):
+    for (_, wanted), got in zip(requests, times, strict=True):
         if len(got) != wanted:
             raise RuntimeError(f"asked for {wanted} tokens, got {len(got)}")
     return {
