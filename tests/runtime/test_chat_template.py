@@ -188,7 +188,7 @@ def test_the_sandbox_holds(source: str):
     ],
 )
 def test_a_template_cannot_run_away(source: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("enginesmith.runtime.chat_template._MAX_SECONDS", 0.5)
+    monkeypatch.setattr("enginesmith.runtime.template_sandbox._MAX_SECONDS", 0.5)
     template = ChatTemplate(source, SPECIAL)
     start = time.monotonic()
     with pytest.raises(RequestError, match="chat template"):

@@ -78,6 +78,7 @@ def test_a_character_over_several_tokens_appears_at_once(byte_level: Tokenizer):
 
 def test_a_word_keeps_its_space(byte_fallback: Tokenizer):
     space_the = byte_fallback._rust.token_to_id("▁the")
+    assert space_the is not None
     assert byte_fallback.decode([space_the]) == "the"
     assert "".join(pieces(byte_fallback, [space_the])) == " the"
 

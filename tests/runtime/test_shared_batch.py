@@ -115,8 +115,10 @@ def test_on_a_real_engine(
     checkpoint = tmp_path / "checkpoint"
     shutil.copytree(tiny_checkpoint("gemma2"), checkpoint)
     shutil.copytree(byte_level_tokenizer, checkpoint, dirs_exist_ok=True)
-    sizes = {"max_batch_size": 6, "max_num_tokens": 16, "max_seq_len": 96, "kv_block_size": 16}
-    build(checkpoint, tmp_path / "engine", BuildConfig(weights=weights, check=False, **sizes))
+    config = BuildConfig(
+        weights=weights, max_batch_size=6, max_num_tokens=16, max_seq_len=96, kv_block_size=16, check=False
+    )
+    build(checkpoint, tmp_path / "engine", config)
     check_traffic(tmp_path / "engine", "max_utilization", REQUESTS, longest=96, blocks_for_sequences=1.8)
 
 

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_what_the_sampler_is_told(executor: CpuExecutor):
     rich.set_bias(ban=(0,))
     args = executor._sample.fill([plain, rich])
 
-    def read(name: str, kind: type) -> list[float]:
+    def read(name: str, kind: Any) -> list[Any]:
         return list((kind * 2).from_address(getattr(args, name)))
 
     assert (args.num_rows, args.max_logprobs) == (2, 2)
