@@ -1,5 +1,7 @@
 // Measures linear kernels beside this machine's ceilings, in one run: one line of key=value pairs a measurement.
 // Weights lie in 4 KB pages, as a mapped file's do, and are larger than the caches.
+#include "linear/cpu/linear.h"
+
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -8,7 +10,6 @@
 #include <ctime>
 
 #include "gated_mlp/cpu/gated_mlp.h"
-#include "linear/cpu/linear.h"
 
 using namespace es;
 
@@ -40,8 +41,8 @@ static uint8_t* map_pages(int64_t bytes) {
   return static_cast<uint8_t*>(p);
 }
 
-#define ES_KEEP(a)                                                                                                    \
-  asm volatile("" ::"x"((a)[0]), "x"((a)[1]), "x"((a)[2]), "x"((a)[3]), "x"((a)[4]), "x"((a)[5]), "x"((a)[6]),        \
+#define ES_KEEP(a)                                                                                             \
+  asm volatile("" ::"x"((a)[0]), "x"((a)[1]), "x"((a)[2]), "x"((a)[3]), "x"((a)[4]), "x"((a)[5]), "x"((a)[6]), \
                "x"((a)[7]), "x"((a)[8]), "x"((a)[9]))
 
 constexpr int64_t kLoops = 4000000;
@@ -89,7 +90,8 @@ static void measure_ceilings(ThreadPool& pool) {
   const int64_t bytes = 384 << 20, piece = 1 << 20;
   uint8_t* p = map_pages(bytes);
   std::memset(p, 1, bytes);
-  g_read = bytes / best_time([&] { pool.run(bytes / piece, [&](int64_t i, int) { read_all(p + i * piece, piece); }); }, 0.5);
+  g_read =
+      bytes / best_time([&] { pool.run(bytes / piece, [&](int64_t i, int) { read_all(p + i * piece, piece); }); }, 0.5);
   munmap(p, bytes);
   const double calls = threads * kLoops * 10.0;
   g_fma = calls * 16 / best_time([&] { pool.run(threads, [](int64_t, int) { spin_fma(); }); }, 0.3);

@@ -10,6 +10,7 @@ from ...quantization.scheme import WeightScheme, WeightType
 from ..cpu.isa import Isa
 from . import panels
 from .panels import PANEL
+from .tactics import tactics
 
 Quantized = tuple[np.ndarray, np.ndarray]
 Rows = Callable[[int, int], np.ndarray | Quantized]
@@ -62,6 +63,10 @@ class LinearLayout:
             case _:
                 scales = 4 * PANEL if self._per_channel else 2 * PANEL * self._groups
                 return self._padded_k * PANEL * self.scheme.type.bits // 8 + scales
+
+    def report(self) -> dict[str, str]:
+        """The kernel variant for each range of rows in a step; all variants give the same bits."""
+        return tactics(self.scheme.type, self.isa)
 
     def pack(self, rows: Rows, out: np.ndarray, up_rows: Rows | None = None) -> None:
         """Writes the weight into `out`, uint8 [nbytes], with a few tens of megabytes of working memory.

@@ -76,8 +76,5 @@ def int4_chunks(q: np.ndarray, chunk: int) -> np.ndarray:
 
 def int8_chunks(q: np.ndarray, isa: Isa, chunk: int) -> np.ndarray:
     """int8 [32 P, padded K] to [P, chunks, 2, 16, 16] of pairs (AVX2) or of quads, shifted by 128."""
-    if isa is Isa.AVX2:
-        units = q.view(np.uint16)
-    else:
-        units = (q.view(np.uint8) ^ 0x80).view(np.uint32)
+    units = q.view(np.uint16) if isa is Isa.AVX2 else (q.view(np.uint8) ^ 0x80).view(np.uint32)
     return units.reshape(-1, 2, HALF, q.shape[1] // chunk, 16).transpose(0, 3, 1, 4, 2)

@@ -4,6 +4,7 @@ import ctypes
 
 import numpy as np
 import pytest
+
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.gated_mlp.reference import gated_mlp
 from enginesmith.plugins.linear.activation import Activation

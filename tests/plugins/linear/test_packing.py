@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from enginesmith.errors import BuildError
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear import packing
 from enginesmith.plugins.linear.packing import LinearLayout
 from enginesmith.plugins.linear.panels import PANEL, round_to_bf16
 from enginesmith.quantization.scheme import WeightScheme, WeightType
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 schemes = st.one_of(
     st.sampled_from([WeightScheme(WeightType.FP32), WeightScheme(WeightType.BF16)]),

@@ -1,0 +1,46 @@
+"""Which kernel variant runs for how many rows; plugins/linear/cpu decides the same, and this says it in words."""
+
+from ...quantization.scheme import WeightType
+from ..cpu.isa import Isa
+
+_AVX2 = {
+    WeightType.FP32: {
+        "1-2": "FMA, whole panel in registers",
+        "3-6": "FMA, half panel in registers",
+        "7-": "FMA 6x16 tiles, K in blocks of 256",
+    },
+    WeightType.BF16: {
+        "1-2": "FMA, whole panel in registers, widened there",
+        "3-18": "FMA 6x16 tiles, widened in registers",
+        "19-": "FMA 6x16 tiles, K in blocks of 256 widened once a row block",
+    },
+    WeightType.INT8: {
+        "1": "16-bit multiply-add, whole panel in registers",
+        "2-12": "16-bit multiply-add 6x16 tiles, widened in registers",
+        "13-": "16-bit multiply-add 6x16 tiles, groups widened once a row block",
+    },
+    WeightType.INT4: {
+        "1": "8-bit multiply-add, whole panel in registers",
+        "2-4": "8-bit multiply-add 4x16 tiles, unpacked in registers",
+        "5-": "8-bit multiply-add 6x16 tiles, groups unpacked once a row block",
+    },
+}
+_AVX512 = {
+    WeightType.FP32: "FMA 6x32 tiles",
+    WeightType.BF16: "VDPBF16PS 6x32 tiles",
+    WeightType.INT8: "VPDPBUSD 6x32 tiles",
+    WeightType.INT4: "VPDPBUSD 6x32 tiles, unpacked in registers",
+}
+_AMX = {
+    WeightType.FP32: _AVX512[WeightType.FP32],
+    WeightType.BF16: "TDPBF16PS 32x32 tiles",
+    WeightType.INT8: "TDPBSUD 32x32 tiles",
+    WeightType.INT4: "TDPBSUD 32x32 tiles, groups unpacked once a row block",
+}
+
+
+def tactics(weight_type: WeightType, isa: Isa) -> dict[str, str]:
+    """Ranges of rows ("3-6", "7-") to a description of the kernel variant."""
+    if isa is Isa.AVX2:
+        return dict(_AVX2[weight_type])
+    return {"1-": (_AVX512 if isa is Isa.AVX512 else _AMX)[weight_type]}
