@@ -100,49 +100,61 @@ class Pointers:
         raise NotImplementedError
 
 
-def _common_shape(views: list[View]) -> Shape:
-    return max((view.shape for view in views), key=len)
-
-
 def loop(call: LoopCall, at: Pointers, lines: list[str]) -> None:
     """Element-wise chains: every intermediate result stays in a register."""
+    exprs = list({id(expr): expr for _, root in call.outputs for expr in root.walk()}.values())
     targets = [view for view, _ in call.outputs]
-    shape = _common_shape(targets)
-    order: dict[int, Expr] = {}
-    for _, root in call.outputs:
-        for expr in root.walk():
-            order.setdefault(id(expr), expr)
-    leaves = list(dict.fromkeys(arg for expr in order.values() for arg in expr.args if isinstance(arg, View)))
-    views = targets + leaves
-    axes = axes_of(shape, views)
+    leaves = list(dict.fromkeys(arg for expr in exprs for arg in expr.args if isinstance(arg, View)))
+    axes = axes_of(max((view.shape for view in targets), key=len), targets + leaves)
+    in_vectors = bool(axes) and axes[-1].size.is_static and can_vectorise(exprs, axes[-1])
     nest = Nest(lines)
-    names = nest.open(axes, _work(axes))
-    where = {}
-    for number, view in enumerate(views):
+    outer = axes[:-1] if in_vectors else axes
+    names = nest.open(outer, _work(axes))
+    if in_vectors:
+        names = [*names, "i"]
+        nest.add(f"es::engine::for_each_vector({axes[-1].size.cpp}, [&](int64_t i, auto lanes) {{")
+        nest.depth += 1
+
+    def place(number: int, view: View) -> str:
         terms = [(name, axis.strides[number]) for name, axis in zip(names, axes, strict=True)]
-        where[view] = f"{at.pointer(view)}[{index(terms, view.offset)}]"
+        return f"{at.pointer(view)}[{index(terms, view.offset)}]"
+
     values: dict[int, str] = {}
-
-    def write(operand: Operand) -> str:
-        if isinstance(operand, Scalar):
-            return literal(operand)
-        if isinstance(operand, Expr):
-            return values[id(operand)]
-        return where[operand]
-
-    for leaf in leaves:
-        name = f"a{len(values)}"
-        values[id(leaf)] = name
-        nest.add(f"const {leaf.dtype.cpp} {name} = {where[leaf]};")
-        where[leaf] = name
-    for expr in order.values():
-        name = f"v{len(values)}"
-        nest.add(f"const {expr.dtype.cpp} {name} = {formula(expr, [write(arg) for arg in expr.args])};")
-        values[id(expr)] = name
+    for number, leaf in enumerate(leaves, len(targets)):
+        values[id(leaf)] = f"a{number - len(targets)}"
+        load = place(number, leaf)
+        if in_vectors:
+            load = f"es::engine::load(&{load}, lanes)" if axes[-1].strides[number] else f"es::VF::broadcast({load})"
+        kind = "es::VF" if in_vectors else leaf.dtype.cpp
+        nest.add(f"const {kind} {values[id(leaf)]} = {load};")
+    for number, expr in enumerate(exprs):
+        args = [_written(arg, values, in_vectors) for arg in expr.args]
+        text = FORMS[expr.op].vector.format(*args) if in_vectors else formula(expr, args)  # type: ignore[union-attr]
+        values[id(expr)] = f"v{number}"
+        nest.add(f"const {'es::VF' if in_vectors else expr.dtype.cpp} v{number} = {text};")
     for number, (view, root) in enumerate(call.outputs):
-        terms = [(name, axis.strides[number]) for name, axis in zip(names, axes, strict=True)]
-        nest.add(f"{at.pointer(view)}[{index(terms, view.offset)}] = {values[id(root)]};")
-    nest.close(axes)
+        spot, value = place(number, view), values[id(root)]
+        nest.add(f"es::engine::store({value}, &{spot}, lanes);" if in_vectors else f"{spot} = {value};")
+    if in_vectors:
+        nest.depth -= 1
+        nest.add("});")
+    nest.close(outer)
+
+
+def can_vectorise(exprs: list[Expr], inner: Axis) -> bool:
+    """Whether all of the chain is float arithmetic that has a vector form, over neighbouring elements."""
+    operands = [arg for expr in exprs for arg in expr.args]
+    return (
+        all(stride in (0, 1) for stride in inner.strides)
+        and all(expr.dtype is DType.F32 and FORMS[expr.op].vector is not None for expr in exprs)
+        and all(operand.dtype is DType.F32 for operand in operands)
+    )
+
+
+def _written(operand: Operand, values: dict[int, str], in_vectors: bool) -> str:
+    if not isinstance(operand, Scalar):
+        return values[id(operand)]
+    return f"es::VF::broadcast({literal(operand)})" if in_vectors else literal(operand)
 
 
 def formula(expr: Expr, args: list[str]) -> str:

@@ -307,7 +307,7 @@ class Lowering:
             owner = self.owners.get(id(expr))
             if expr is root or owner is None or owner is value or isinstance(self.values[owner], View):
                 continue
-            if self.has_pending_users(owner, inside):
+            if _same_size(expr, root) and self.has_pending_users(owner, inside):
                 outputs.append((self.new(owner), expr))
         self.emit(LoopCall(value.name or "", outputs))
         self.values[value] = target
@@ -320,7 +320,7 @@ class Lowering:
         for arg in expr.args:
             if isinstance(arg, Expr) and id(arg) in self.owners:
                 owner = self.owners[id(arg)]
-                if isinstance(self.values[owner], Expr) and _strip(arg.shape) != _strip(root.shape):
+                if isinstance(self.values[owner], Expr) and not _same_size(arg, root) and not arg.is_cheap:
                     self.view(owner)
                 item = self.values[owner]
                 arg = self._settle(item, root) if isinstance(item, Expr) else item
@@ -364,12 +364,13 @@ def size_of(shape: Shape) -> int:
     return size.count
 
 
-def _strip(shape: Shape) -> Shape:
-    """Without leading ones."""
-    lead = 0
-    while lead < len(shape) and shape[lead].is_one:
-        lead += 1
-    return shape[lead:]
+def _same_size(a: Expr, b: Expr) -> bool:
+    """Whether two expressions have an element for each other's: equal shapes but for leading ones."""
+    shapes = [list(expr.shape) for expr in (a, b)]
+    for shape in shapes:
+        while shape and shape[0].is_one:
+            shape.pop(0)
+    return shapes[0] == shapes[1]
 
 
 def _scalar(data: np.ndarray, dtype: DType) -> Scalar:

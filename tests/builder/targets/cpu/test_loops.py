@@ -7,6 +7,7 @@ import pytest
 
 VOCABULARY = 24  # also the width of the logits: ids are tokens
 IDS = [5, 0, 23, 7, 7, 11, 2, 19, 3, 3, 14]  # eleven tokens: more than one chunk of rows
+IDS_BELOW_13 = [i % 13 for i in IDS]  # ids of a vocabulary as large as the logits are wide
 POSITIONS = np.arange(len(IDS))
 
 
@@ -140,6 +141,22 @@ def test_operations_match_numpy(group, run_network, small_network):
     for index, (name, (_, expected)) in enumerate(group.items()):
         part = found[:, 24 * index : 24 * (index + 1)]
         np.testing.assert_allclose(part, expected(x, SCALE), rtol=2e-5, atol=2e-5, err_msg=name)
+
+
+def test_rows_that_do_not_fill_vectors(run_network, small_network):
+    """13 elements: one whole vector of 8 and 5 lanes beside."""
+    table, bias = TABLE[:, :13], SCALE[:13]
+    body = """
+        two = Constant<value_float=2.0>()  last = Constant<value_ints=[-1]>()
+        x = Gather<axis=0>(table, input_ids)  a = Tanh(x)  b = Mul(a, bias)  m = ReduceMax<keepdims=1>(x, last)
+        c = Add(b, m)  d = Gelu(c)  e = Sigmoid(d)  f = Max(e, a)  g = Div(f, two)
+        logits = Gather<axis=0>(g, logits_rows)
+    """
+    x = table[IDS_BELOW_13].astype(np.float64)
+    c = np.tanh(x) * bias + x.max(-1, keepdims=True)
+    expected = np.maximum(1 / (1 + np.exp(-0.5 * c * (1 + _erf(c / math.sqrt(2))))), np.tanh(x)) / 2
+    found = run_network(small_network(body, 13, {"table": table, "bias": bias}), IDS_BELOW_13)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
 
 PARAMETERS = {"table": TABLE, "scale": SCALE, "square": SQUARE}

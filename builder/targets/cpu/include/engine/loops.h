@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "cpu/simd.h"
 #include "cpu/thread_pool.h"
 
 namespace es::engine {
@@ -15,6 +16,21 @@ void for_each_row(ThreadPool& pool, int64_t rows, int64_t work, F&& f) {
   pool.run_ranges(rows, kWorthwhile / work + 1, [&](int64_t first, int64_t last, int) {
     for (int64_t row = first; row < last; ++row) f(row);
   });
+}
+
+// Loads and stores of a whole vector, or of the lanes that are left at the end of a row.
+struct Whole {};
+inline VF load(const float* p, Whole) { return VF::load(p); }
+inline VF load(const float* p, int lanes) { return VF::load(p, lanes); }
+inline void store(VF x, float* p, Whole) { x.store(p); }
+inline void store(VF x, float* p, int lanes) { x.store(p, lanes); }
+
+// f(i, lanes) for the vectors that cover [0, n).
+template <class F>
+inline void for_each_vector(int64_t n, F&& f) {
+  int64_t i = 0;
+  for (; i + VF::kLanes <= n; i += VF::kLanes) f(i, Whole{});
+  if (i < n) f(i, static_cast<int>(n - i));
 }
 
 // NaN wins, as in PyTorch.
