@@ -74,7 +74,14 @@ def _decompose(model: nn.Module, program: torch.export.ExportedProgram) -> torch
             return program
         table = torch.export.default_decompositions()
         wanted = {op: table.get(op, decomposition_table.get(op)) for op in unsupported}
-        program = program.run_decompositions({op: how for op, how in wanted.items() if how is not None})
+        try:
+            program = program.run_decompositions({op: how for op, how in wanted.items() if how is not None})
+        except Exception as error:  # PyTorch cannot take these apart either
+            raise _no_onnx_form(model, unsupported) from error
         program.graph.eliminate_dead_code(_has_effect)
-    names = ", ".join(sorted(str(op) for op in unsupported_operators(program.graph)))
-    raise UnsupportedModelError(f"{type(model).__name__} uses operators that have no ONNX form here: {names}")
+    raise _no_onnx_form(model, unsupported_operators(program.graph))
+
+
+def _no_onnx_form(model: nn.Module, operators: set[Any]) -> UnsupportedModelError:
+    names = ", ".join(sorted(map(str, operators)))
+    return UnsupportedModelError(f"{type(model).__name__} uses operators that have no ONNX form here: {names}")
