@@ -155,6 +155,7 @@ def make_sequence() -> Callable[..., Sequence]:
     def make(runner: AttentionRunner, tokens: int, seed: int = 0) -> Sequence:
         rng, shape = np.random.default_rng(seed), runner.shape
         sizes = ((shape.heads, shape.d), (shape.kv_heads, shape.d), (shape.kv_heads, shape.dv))
-        return Sequence(*(rng.standard_normal((tokens, *size)).astype(np.float32) for size in sizes))
+        q, k, v = (rng.standard_normal((tokens, *size)).astype(np.float32) for size in sizes)
+        return Sequence(q, k, v)
 
     return make

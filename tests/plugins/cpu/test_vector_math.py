@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -54,7 +55,7 @@ def library(compile_each):
     return library
 
 
-def call(library, name, x, dtype=np.float32):
+def call(library, name, x, dtype: Any = np.float32) -> np.ndarray:
     y = np.zeros(len(x) + 1, dtype)
     y[-1] = 77
     pointers = [ctypes.c_void_p(a.ctypes.data) for a in (x, y)]

@@ -88,5 +88,7 @@ def test_reference_computes_the_operation_for_both_layouts():
     first = op.reference(x, np.cos(angles), np.sin(angles), attributes=op.parse({"style": "neox", "rotary_dim": 8}))
     turned = op.parse({"style": "neox", "rotary_dim": 8, "heads_axis": 2})
     second = op.reference(x.swapaxes(1, 2), np.cos(angles), np.sin(angles), attributes=turned)
+    assert isinstance(first, np.ndarray)
+    assert isinstance(second, np.ndarray)
     np.testing.assert_array_equal(first, second.swapaxes(1, 2))
     np.testing.assert_allclose(np.sum(first**2, -1), np.sum(x**2, -1))

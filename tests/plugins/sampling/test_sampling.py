@@ -69,11 +69,13 @@ def draw(library):
     """draw(logits [R, V], settings of each row, logprobs of each row, threads) -> Result; raises SamplingError."""
 
     def run(logits, rows, logprobs=None, threads=2):
-        count, columns = len(rows), max([0, *(logprobs or [])])
+        count, columns = len(rows), max(0, *(int(n) for n in logprobs or [0]), 0)
         history = [np.array([*r.prompt, *r.output], np.int32) for r in rows]
         tokens = [np.array(list(r.bias), np.int32) for r in rows]
         values = [np.array(list(r.bias.values()), np.float32) for r in rows]
-        arrays = {name: np.array([getattr(r, name) for r in rows], np.float32) for name in FLOATS}
+        arrays: dict[str, np.ndarray] = {
+            name: np.array([getattr(r, name) for r in rows], np.float32) for name in FLOATS
+        }
         arrays |= {name: np.array([getattr(r, name) for r in rows], np.uint64) for name in ("seed", "position")}
         arrays["top_k"] = np.array([r.top_k for r in rows], np.int32)
         for name, lists in (("history", history), ("bias_tokens", tokens), ("bias_values", values)):
