@@ -14,7 +14,7 @@ struct EsOpenArgs {
   uint64_t weights_bytes;     // its size, checked against what the engine was compiled for
   const int32_t* num_blocks;  // [num_groups] KV blocks to reserve in each cache group (touched lazily)
   int32_t num_groups;
-  int32_t threads;            // worker threads, the calling thread included
+  int32_t threads;  // worker threads, the calling thread included
 };
 
 // One step over S sequences packed into T tokens: prefill chunks and decodes mixed at will.
@@ -34,28 +34,28 @@ struct EsStep {
 // Sampling of the R rows of the last step. Per-row arrays have R elements. A null history is an empty one.
 struct EsSample {
   int32_t num_rows;
-  int32_t max_logprobs;                 // columns of top_tokens and top_logprobs
-  const float* temperature;             // 0 means greedy
-  const float* top_p;                   // 1 means off
-  const float* min_p;                   // 0 means off
-  const int32_t* top_k;                 // 0 means off
-  const float* repetition_penalty;      // 1 means off; over prompt and output
-  const float* presence_penalty;        // 0 means off; over output
-  const float* frequency_penalty;       // 0 means off; over output
-  const uint64_t* seed;                 // the request's generator key
-  const uint64_t* position;             // its counter: the index of the output token being drawn
-  const int32_t* const* history;        // prompt then output token ids, or null when no penalty is set
-  const int32_t* prompt_length;         // how many of them are prompt
-  const int32_t* history_length;        // how many there are in all
-  const int32_t* const* bias_tokens;    // logit bias, or null
-  const float* const* bias_values;      // -inf bans a token
+  int32_t max_logprobs;               // columns of top_tokens and top_logprobs
+  const float* temperature;           // 0 means greedy
+  const float* top_p;                 // 1 means off
+  const float* min_p;                 // 0 means off
+  const int32_t* top_k;               // 0 means off
+  const float* repetition_penalty;    // 1 means off; over prompt and output
+  const float* presence_penalty;      // 0 means off; over output
+  const float* frequency_penalty;     // 0 means off; over output
+  const uint64_t* seed;               // the request's generator key
+  const uint64_t* position;           // its counter: the index of the output token being drawn
+  const int32_t* const* history;      // prompt then output token ids, or null when no penalty is set
+  const int32_t* prompt_length;       // how many of them are prompt
+  const int32_t* history_length;      // how many there are in all
+  const int32_t* const* bias_tokens;  // logit bias, or null
+  const float* const* bias_values;    // -inf bans a token
   const int32_t* bias_length;
-  const int32_t* num_logprobs;          // -1: none; n: the sampled token's and the n best
-  int32_t* token;                       // out: the sampled token
-  float* logprob;                       // out: its log probability under the raw logits (NaN when not asked for)
-  int32_t* rank;                        // out: its rank under the raw logits, 1 is the best
-  int32_t* top_tokens;                  // out: [R, max_logprobs], -1 where unused
-  float* top_logprobs;                  // out: [R, max_logprobs]
+  const int32_t* num_logprobs;  // -1: none; n: the sampled token's and the n best
+  int32_t* token;               // out: the sampled token
+  float* logprob;               // out: its log probability under the raw logits (NaN when not asked for)
+  int32_t* rank;                // out: its rank under the raw logits, 1 is the best
+  int32_t* top_tokens;          // out: [R, max_logprobs], -1 where unused
+  float* top_logprobs;          // out: [R, max_logprobs]
 };
 
 uint32_t es_abi_version(void);
