@@ -17,6 +17,7 @@ from .progress import terminal_progress
 from .stream import Timing, remark, stream
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_ANSWER_TOKENS = 512
 
 
 class _Bytes(click.ParamType):
@@ -62,16 +63,16 @@ def command(
 ) -> None:
     """Generate text with ENGINE. Without -p or --interactive, the prompt is read from standard input.
 
-    A conversation (--chat, --interactive) goes on to the model's end of sequence unless --max-tokens says otherwise.
+    An answer in a conversation (--chat, --interactive) may have 512 tokens unless --max-tokens says otherwise.
     """
     if interactive and (prompts or as_json):
         raise click.UsageError("--interactive goes without -p and --json")
     if not prompts and not interactive:
         prompts = (_standard_input(),)
-    changes = given(sampling)
-    if chat or interactive:
-        changes.setdefault("max_tokens", None)
     with LLM(engine, threads=threads, kv_cache_memory=kv_cache_memory, capacity_policy=capacity_policy) as llm:
+        changes = given(sampling)
+        if chat or interactive:
+            changes.setdefault("max_tokens", min(_ANSWER_TOKENS, llm.manifest.limits.max_seq_len // 2))
         params = llm.default_sampling_params.replace(**changes)
         opening = [{"role": "system", "content": system}] if system else []
         if interactive:
