@@ -11,6 +11,7 @@ from ..checkpoint.tokenizer_files import save_tokenizer
 from ..errors import BuildError
 from ..progress import NoProgress, Progress
 from ..runtime.engine_dir import MANIFEST, TOKENIZER, EngineDir, write_engine
+from .check import Reference, check, make_reference
 from .config import BuildConfig
 from .describe import LIBRARY, WEIGHTS, manifest_of, save_network
 from .report import BuildReport
@@ -70,9 +71,13 @@ def build(
         (folder / LIBRARY).with_suffix(".cpp").write_text(planned.source)
         compilation = toolchain.start_compiling(planned.source, isa, compiler)
         report.compiled = not compilation.cached
+        reference: Reference | None = None
         try:
             with report.time("pack"):
                 write_weights(folder / WEIGHTS, planned.program, isa, lambda name: opened.read(bound[name]), progress)
+            if config.check:
+                with report.time("reference"):  # while the compiler still works
+                    reference = make_reference(opened, planned.program.vocab_size, max_seq_len, progress)
             with report.time("compile"), progress.task("compile"):
                 shutil.copyfile(compilation.wait(), folder / LIBRARY)
         finally:
@@ -81,11 +86,9 @@ def build(
         save_network(network, planned.program, folder / "network.onnx")
         if has_tokenizer(opened.path):
             save_tokenizer(opened.path, folder / TOKENIZER)
-        if config.check:
+        if reference is not None:
             with report.time("check"):
-                from .check import check
-
-                report.check = check(EngineDir(folder, manifest), opened, config, progress)
+                report.check = check(EngineDir(folder, manifest), reference, config, progress)
         report.save(folder / "report.json")
         with report.time("seal"), progress.task("seal"):
             write_engine(folder, manifest)

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,21 +34,34 @@ MAX_PROMPT = 24
 BARS = {"fp32": (1e-3, 1e-6), "bf16": (0.25, 0.01), "int8": (2.5, 0.1), "int4": (8.0, 1.5)}
 
 
-def check(engine: EngineDir, checkpoint: Checkpoint, config: BuildConfig, progress: Progress) -> CheckResult:
-    """Compare all rows of a few prompts.
+@dataclass(frozen=True)
+class Reference:
+    """Prompts, and for each the logits [len(prompt), vocab] that Transformers gives in float32."""
 
-    Raises BuildError where the engine is further from the model than its scheme's bar.
-    """
-    prompts = prompts_of(checkpoint, engine.manifest.model.vocab_size, engine.manifest.limits.max_seq_len)
-    with progress.task("check", len(prompts) + 1) as task:
-        expected = list(reference_logits(checkpoint, prompts, engine.manifest.limits.max_seq_len))
-        task.advance()
-        found = []
-        with executor_of(engine) as executor:
-            for prompt in prompts:
-                found.append(engine_logits(executor, engine, prompt))
-                task.advance()
-    result = compare(np.concatenate(found), np.concatenate(expected), *BARS[config.weights or config.dtype])
+    prompts: list[list[int]]
+    logits: list[np.ndarray]
+
+
+def make_reference(checkpoint: Checkpoint, vocab_size: int, max_seq_len: int, progress: Progress) -> Reference:
+    """Run the checkpoint's own Transformers class. Holds the model in float32 while it runs."""
+    prompts = prompts_of(checkpoint, vocab_size, max_seq_len)
+    with progress.task("reference logits", len(prompts)) as task:
+        logits = []
+        for item in reference_logits(checkpoint, prompts, max_seq_len):
+            logits.append(item)
+            task.advance()
+    return Reference(prompts, logits)
+
+
+def check(engine: EngineDir, reference: Reference, config: BuildConfig, progress: Progress) -> CheckResult:
+    """Compare all rows of the prompts. Raises BuildError where the engine is further off than its scheme's bar."""
+    found = []
+    with progress.task("check", len(reference.prompts)) as task, executor_of(engine) as executor:
+        for prompt in reference.prompts:
+            found.append(engine_logits(executor, engine, prompt))
+            task.advance()
+    expected = np.concatenate(reference.logits)
+    result = compare(np.concatenate(found), expected, *BARS[config.weights or config.dtype])
     if not result.passed:
         raise BuildError(
             f"the engine disagrees with the model: worst logit distance {result.distance:.3g} of the spread (the bar "

@@ -1,0 +1,113 @@
+"""Builds that must fail: each says what was wrong and what to do, and leaves nothing behind."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from enginesmith.builder import build as build_module
+from enginesmith.builder.build import build
+from enginesmith.builder.check import BARS, compare
+from enginesmith.builder.config import BuildConfig
+from enginesmith.errors import BuildError, CheckpointError, ToolchainError
+
+CONFIG = BuildConfig(dtype="fp32", max_num_tokens=16, max_batch_size=4, kv_block_size=16, isa="avx2", check=False)
+
+
+@pytest.fixture
+def llama(tiny_checkpoint: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(tiny_checkpoint("llama"), tmp_path / "checkpoint"))
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    return folder / "engine"
+
+
+def nothing_beside(output: Path) -> bool:
+    return not list(output.parent.iterdir())
+
+
+def test_a_weight_with_nan_is_named(llama: Path, output: Path):
+    name = "model.layers.1.mlp.down_proj.weight"
+    change_weight(llama, name, lambda weight: weight.__setitem__((3, 5), np.nan))
+    with pytest.raises(BuildError, match=f"{name} holds 1 NaN"):
+        build(llama, output, CONFIG)
+    assert nothing_beside(output)
+
+
+def test_infinity_in_a_norm_is_named(llama: Path, output: Path):
+    change_weight(llama, "model.norm.weight", lambda weight: weight.__setitem__(0, np.inf))
+    with pytest.raises(BuildError, match=r"model\.norm\.weight"):
+        build(llama, output, CONFIG)
+    assert nothing_beside(output)
+
+
+def test_more_tokens_than_the_model_was_made_for(llama: Path, output: Path):
+    with pytest.raises(BuildError, match=r"max_seq_len 129 .* 128 tokens"):
+        build(llama, output, CONFIG.model_copy(update={"max_seq_len": 129}))
+    assert nothing_beside(output)
+
+
+def test_a_folder_that_is_no_engine_is_not_replaced(llama: Path, output: Path):
+    output.mkdir()
+    (output / "thesis.txt").write_text("years of work")
+    with pytest.raises(BuildError, match="is not an engine"):
+        build(llama, output, CONFIG)
+    assert (output / "thesis.txt").exists()
+
+
+def test_a_refusing_compiler_leaves_nothing(llama: Path, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    fake = tmp_path / "c++"
+    fake.write_text('#!/bin/sh\n[ "$1" = --version ] && echo fake 1 && exit 0\necho "error: no thanks"; exit 1\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("CXX", str(fake))
+    with pytest.raises(ToolchainError, match="no thanks"):
+        build(llama, output, CONFIG)
+    assert nothing_beside(output)
+
+
+def test_an_interrupt_leaves_the_old_engine(llama: Path, output: Path, monkeypatch: pytest.MonkeyPatch):
+    output.mkdir()
+    (output / "engine.json").write_text("{}")
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(build_module, "write_weights", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        build(llama, output, CONFIG)
+    assert [path.name for path in output.parent.iterdir()] == ["engine"]
+    assert (output / "engine.json").read_text() == "{}"
+
+
+def test_a_missing_tensor_is_reported_before_anything_is_made(llama: Path, output: Path):
+    config = json.loads((llama / "config.json").read_text())
+    (llama / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 3}))
+    with pytest.raises(CheckpointError, match=r"layers\.2"):
+        build(llama, output, CONFIG)
+    assert nothing_beside(output)
+
+
+def test_the_check_sees_a_wrong_engine():
+    random = np.random.default_rng(0)
+    right = random.normal(0, 3, (20, 100))
+    for distance_bar, kl_bar in BARS.values():
+        assert compare(right, right, distance_bar, kl_bar).passed
+        assert not compare(random.permutation(right), right, distance_bar, kl_bar).passed
+        assert not compare(np.where(right > 8, np.nan, right), right, distance_bar, kl_bar).passed
+
+
+def change_weight(folder: Path, name: str, change: Callable[[np.ndarray], None]) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors[name] = tensors[name].copy()
+    change(tensors[name])
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
