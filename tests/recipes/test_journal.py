@@ -14,6 +14,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_the_same_inputs_are_not_done_again(path: Path) -> None:
     done: list[int] = []
+    skipped = False
     for _ in range(2):
         result, skipped = Journal(path).once("a", {"x": 1}, lambda: done.append(1) or "result")
         assert result == "result"
