@@ -118,18 +118,25 @@ def reference_logits(checkpoint: Checkpoint, prompts: list[list[int]], max_seq_l
 
     from .trace.rope_update import freeze_rope
 
-    model = load_reference(checkpoint)
-    freeze_rope(model, max_seq_len)
-    with torch.inference_mode():
-        for prompt in prompts:
-            yield model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0].float().numpy()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads // 2))  # the compiler runs beside it, and OpenMP's barriers spin
+    try:
+        model = load_reference(checkpoint)
+        freeze_rope(model, max_seq_len)
+        with torch.inference_mode():
+            for prompt in prompts:
+                yield model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0].float().numpy()
+    finally:
+        torch.set_num_threads(threads)
 
 
 def load_reference(checkpoint: Checkpoint) -> Any:
     """The torch module, in float32. Raises BuildError where Transformers cannot load it."""
     import torch
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # the build shows its own
     kwargs: dict[str, Any] = {"dtype": torch.float32, "local_files_only": True, "attn_implementation": "eager"}
     try:
         return AutoModelForCausalLM.from_pretrained(checkpoint.path, **kwargs).eval()
