@@ -1,4 +1,4 @@
-"""Measures the linear kernels beside this machine's ceilings: `python benchmarks/kernels.py [--threads N] [--type int4]`.
+"""Measures the linear kernels beside this machine's ceilings: `python benchmarks/kernels.py [--threads N]`.
 
 Prints a table: time a call, weights read a second and their share of the read bandwidth measured in the same run,
 operations a second and their share of the peak of the instruction that the weight type uses (FMA for fp32 and bf16,
@@ -45,7 +45,7 @@ def main() -> None:
     arguments = parser.parse_args()
     ceilings, *records = measure(arguments.threads, arguments.type)
     print(
-        f"{ceilings['threads']:.0f} threads: reads {ceilings['read']:.1f} GB/s, fp32 FMA {ceilings['fma']:.0f} GFLOP/s, "
+        f"{ceilings['threads']:.0f} threads: reads {ceilings['read']:.1f} GB/s, FMA {ceilings['fma']:.0f} GFLOP/s, "
         f"16-bit multiply-add {ceilings['madd']:.0f} GOP/s, 8-bit {ceilings['maddubs']:.0f} GOP/s"
     )
     heads = f"{'kernel':10}{'type':>10}{'N':>7}{'K':>6}{'M':>5}{'us':>11}"

@@ -15,8 +15,8 @@ _AVX2 = {
         "19-": "FMA 6x16 tiles, K in blocks of 256 widened once a row block",
     },
     WeightType.INT8: {
-        "1": "16-bit multiply-add, whole panel in registers",
-        "2-12": "16-bit multiply-add 6x16 tiles, widened in registers",
+        "1-2": "16-bit multiply-add, whole panel in registers",
+        "3-12": "16-bit multiply-add 6x16 tiles, widened in registers",
         "13-": "16-bit multiply-add 6x16 tiles, groups widened once a row block",
     },
     WeightType.INT4: {

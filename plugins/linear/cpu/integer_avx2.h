@@ -14,6 +14,9 @@ constexpr int64_t kInlineRows = W::kBits == 4 ? 4 : 12;
 template <class W>
 constexpr int kInlineTile = W::kBits == 4 ? 4 : 6;
 
+// Asks for what is read 4 KB later; few rows ask line by line as they read, many (of int8 three
+// or more) for a group at once.
+ES_INLINE void prefetch(const uint8_t* p) { _mm_prefetch(reinterpret_cast<const char*>(p + 4096), _MM_HINT_T0); }
 ES_INLINE __m256i load256(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 ES_INLINE void store256(uint8_t* p, __m256i x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
 ES_INLINE __m256i widen128(const uint8_t* p) {
@@ -47,6 +50,7 @@ ES_INLINE void add_nibbles(Sums<R, V>& sums, const uint8_t* w, const uint8_t* co
   const __m256i mask = _mm256_set1_epi8(15);
   ES_UNROLL for (int line = 0; line < 4; line++) {
     __m256i low[V], high[V];
+    ES_UNROLL for (int v = 0; v < V / 2; v++) prefetch(w + (V / 2 * line + v) * 64);
     ES_UNROLL for (int v = 0; v < V; v++) {
       const __m256i both = load256(w + v / 2 * 256 + line * 64 + v % 2 * 32);
       low[v] = _mm256_and_si256(both, mask);
@@ -81,6 +85,7 @@ ES_INLINE void add_widened(Sums<R, V>& sums, const uint8_t* w, const uint8_t* co
 #pragma GCC unroll 4
   for (int pair = 0; pair < 16; pair++) {
     __m256i weight[V];
+    if (V == 4 || pair % 2 == 0) prefetch(w + 16 * V * pair);
     ES_UNROLL for (int v = 0; v < V; v++) weight[v] = widen128(w + v / 2 * 512 + pair * 32 + v % 2 * 16);
     ES_UNROLL for (int r = 0; r < R; r++) {
       const __m256i xi = broadcast4(x[r] + 2 * at + 4 * pair);
@@ -182,6 +187,8 @@ ES_INLINE void group_rows(const uint8_t* group, const Prepared<W>& x, int64_t ro
                           int64_t chunks, float* acc, uint8_t* buffer) {
   const uint8_t* scales = group + chunks * W::kChunkBytes;
   if (rows == 1) return add_group<W, 1, 4, true, Chunks>(group, scales, x, row, g, chunks, acc);
+  if constexpr (W::kBits == 8)
+    if (rows == 2) return add_group<W, 2, 4, true, Chunks>(group, scales, x, row, g, chunks, acc);
   for (int h = 0; h < 2; h++) {
     const uint8_t* half = group + h * W::kHalfChunkBytes;
     const uint8_t* half_scales = scales + 2 * kHalf * h;
@@ -210,7 +217,8 @@ ES_NOINLINE void integer_panel(const uint8_t* panel, int64_t k, const Prepared<W
   for (int64_t g = 0; g < W::groups(k); g++) {
     const int64_t chunks = W::chunks(k, g);
     const int64_t bytes = chunks * W::kChunkBytes + W::kScaleBytes;
-    for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(group + 4096 + i), _MM_HINT_T0);
+    if (rows > (W::kBits == 4 ? kInlineRows<W> : 2))
+      for (int64_t i = 0; i < bytes; i += 64) prefetch(group + i);
     if (chunks == kFull)
       group_rows<W, kFull>(group, x, row, rows, g, kFull, acc, buffer);
     else

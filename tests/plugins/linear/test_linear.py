@@ -100,12 +100,11 @@ def test_bias_activation_and_residual(linear_driver):
     rng = np.random.default_rng(3)
     weight, bias, x, residual = (rng.standard_normal(s).astype(np.float32) for s in ((n, k), (n,), (m, k), (m, n)))
     packed = driver.pack(weight, n, k)
+    wide_x, wide_weight = x.astype(np.float64), weight.astype(np.float64)
     for act in Activation:
         for b in (None, bias):
             for r in (None, residual):
-                expected = linear(
-                    *(None if a is None else a.astype(np.float64) for a in (x, weight, b, r)), activation=act
-                )
+                expected = linear(wide_x, wide_weight, b, r, activation=act)
                 actual = driver(packed, x, n, bias=b, residual=r, activation=act)
                 np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=2e-5, err_msg=f"{act!r}")
 
