@@ -6,6 +6,8 @@ arithmetic does not depend on how many tokens a step has.
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from .dims import Dim, Shape
 from .expressions import FORMS, Expr, Operand, Scalar
 from .program import AxisCall, GatherCall, LoopCall, MatMulCall
@@ -22,8 +24,6 @@ def literal(scalar: Scalar) -> str:
 
 
 def float_literal(value: float) -> str:
-    import numpy as np
-
     if value != value:
         return "NAN"
     if value in (float("inf"), float("-inf")):

@@ -296,7 +296,7 @@ class Lowering:
     def _static_operand(self, value: ir.Value) -> Operand:
         data = self.constant(value)
         if data is not None and data.size == 1:
-            return _scalar(data, self.dtype(value))
+            return scalar_of(data, self.dtype(value))
         return self.plain_view(value)
 
     def _emit_loop(self, value: ir.Value, root: Expr, target: View) -> None:
@@ -373,7 +373,8 @@ def _same_size(a: Expr, b: Expr) -> bool:
     return shapes[0] == shapes[1]
 
 
-def _scalar(data: np.ndarray, dtype: DType) -> Scalar:
+def scalar_of(data: np.ndarray, dtype: DType) -> Scalar:
+    """The one element of `data`, as it lies in memory here."""
     item = data.reshape(()).item()
     if dtype is DType.F32:
         return Scalar(float(np.float32(item)), dtype)

@@ -1,10 +1,12 @@
 """Operations that only look at memory in another way: no data moves unless a layout cannot be expressed by strides."""
 
+import numpy as np
 import onnx_ir as ir
 
 from .dims import ONE, Dim
 from .expressions import Expr
-from .lowering import Lowering, Unsupported, attribute, int_attribute, lowers
+from .lowering import Lowering, Unsupported, attribute, int_attribute, lowers, scalar_of
+from .program import LoopCall
 
 
 @lowers("Reshape", "Squeeze", "Unsqueeze", "Flatten", data=(0,))
@@ -33,15 +35,11 @@ def _expand(lowering: Lowering, node: ir.Node) -> None:
 
 @lowers("ConstantOfShape", data=())
 def _constant_of_shape(lowering: Lowering, node: ir.Node) -> None:
-    from .lowering import _scalar
-
     out = node.outputs[0]
     tensor = attribute(node, "value", None)
-    import numpy as np
-
     data = tensor.numpy() if tensor is not None else np.zeros(1, np.float32)  # type: ignore[union-attr]
     dtype = lowering.dtype(out)
-    lowering.assign(out, Expr("load", (_scalar(data, dtype),), dtype, lowering.shape(out)))
+    lowering.assign(out, Expr("load", (scalar_of(data, dtype),), dtype, lowering.shape(out)))
 
 
 @lowers("Split", data=(0,))
@@ -102,7 +100,7 @@ def _tile(lowering: Lowering, node: ir.Node) -> None:
     out = node.outputs[0]
     view, want = lowering.view(_first(node)), lowering.shape(node.outputs[0])
     target = lowering.new(out)
-    stretched, spread, expanded = target, [], []
+    spread, expanded = [], []
     for have, size in zip(view.shape, want, strict=True):
         if have == size:
             spread += [ONE, have]
@@ -116,8 +114,6 @@ def _tile(lowering: Lowering, node: ir.Node) -> None:
     source = view.reshape(tuple(expanded))
     if stretched is None or source is None:
         raise Unsupported("its layout cannot be expressed by strides")
-    from .program import LoopCall
-
     load = Expr("load", (source.expand(tuple(spread)),), target.dtype, tuple(spread))
     lowering.emit(LoopCall(out.name or "", [(stretched, load)]))
     lowering.assign(out, target)
