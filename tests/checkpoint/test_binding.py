@@ -1,6 +1,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
+
 from enginesmith.checkpoint.binding import bind
 from enginesmith.checkpoint.checkpoint import open_checkpoint
 from enginesmith.errors import CheckpointError

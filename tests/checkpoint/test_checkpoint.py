@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from enginesmith.checkpoint.checkpoint import open_checkpoint
 from enginesmith.errors import CheckpointError
 

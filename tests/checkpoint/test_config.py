@@ -1,4 +1,5 @@
 import pytest
+
 from enginesmith.checkpoint import config as facts
 from enginesmith.errors import CheckpointError
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+
 from enginesmith.checkpoint.binding import bind
 from enginesmith.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from enginesmith.checkpoint.gguf_file import read_gguf

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from enginesmith.checkpoint.gguf_file import read_gguf
-from enginesmith.errors import CheckpointError
 from gguf import GGMLQuantizationType, GGUFWriter, dequantize, quantize
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from enginesmith.checkpoint.gguf_file import read_gguf
+from enginesmith.errors import CheckpointError
 
 WEIGHT = np.random.default_rng(0).standard_normal((6, 64)).astype(np.float32)
 Q8 = quantize(WEIGHT, GGMLQuantizationType.Q8_0)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
 from enginesmith.checkpoint.gguf_file import GgufFile, GgufTensor
 from enginesmith.checkpoint.gguf_rope import rope_from_gguf
 from enginesmith.errors import CheckpointError

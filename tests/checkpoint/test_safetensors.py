@@ -4,12 +4,13 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from enginesmith.checkpoint.safetensors import DTYPES, read_header
-from enginesmith.checkpoint.tensor_index import TensorReader
-from enginesmith.errors import CheckpointError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
+
+from enginesmith.checkpoint.safetensors import DTYPES, read_header
+from enginesmith.checkpoint.tensor_index import TensorReader
+from enginesmith.errors import CheckpointError
 
 
 def raw(header: object, data: bytes = b"", length: int | None = None) -> bytes:

@@ -3,6 +3,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from enginesmith.checkpoint import pypi
 from enginesmith.checkpoint.sources import PypiSource, resolve
 from enginesmith.errors import CheckpointError

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from enginesmith.checkpoint.tensor_index import TensorReader, index_tensors
 from enginesmith.errors import CheckpointError
 

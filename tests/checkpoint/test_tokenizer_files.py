@@ -2,9 +2,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models
+
 from enginesmith.checkpoint.tokenizer_files import chat_template, save_tokenizer, token_id, tokenizer_files
 from enginesmith.errors import CheckpointError
-from tokenizers import Tokenizer, models
 
 TENSORS = {"a": np.ones(1, np.float32)}
 NAMED = [{"name": "tools", "template": "T"}, {"name": "default", "template": "D"}]

@@ -3,11 +3,12 @@ import tracemalloc
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from enginesmith.errors import BuildError
 from enginesmith.quantization.rtn import dequantize, quantize
 from enginesmith.quantization.scheme import WeightScheme, WeightType
-from hypothesis import given
-from hypothesis import strategies as st
 
 INT4, INT8 = WeightType.INT4, WeightType.INT8
 SHAPES = st.tuples(st.integers(1, 9), st.integers(1, 70))
