@@ -59,7 +59,7 @@ def linear(
     out = node.outputs[0]
     rows = lowering.matrix(lowering.view(_required(x)))
     count = rows.shape[0]
-    packed = lowering.linear([_weight(lowering, weight)], transposed=transposed, is_head=count.symbol is Symbol.ROWS)
+    packed = lowering.linear([_weight(lowering, weight)], transposed=transposed, is_head=_makes_logits(out))
     y = lowering.new(out)
     call = LinearCall(
         name=path_of(node),
@@ -73,6 +73,19 @@ def linear(
     )
     lowering.emit(call)
     lowering.assign(out, y)
+
+
+def _makes_logits(value: ir.Value) -> bool:
+    """Whether no further linear layer stands between the value and the network's output."""
+    seen, pending = {value}, [value]
+    while pending:
+        for node in pending.pop().consumers():
+            if node.op_type in ("Linear", "GatedMLP", "MatMul", "Gemm", "PagedAttention"):
+                return False
+            fresh = [out for out in node.outputs if out not in seen]
+            seen.update(fresh)
+            pending += fresh
+    return True
 
 
 @lowers("GatedMLP", domain=DOMAIN)
