@@ -19,6 +19,8 @@ from ..runtime.threads import physical_cores
 from .progress import terminal_progress
 from .stream import remark
 
+_WIDTH = 120  # where there is no terminal to ask
+
 
 @dataclass(frozen=True)
 class Line:
@@ -142,13 +144,14 @@ def _show(lines: list[Line], threads: int) -> None:
     for line in lines:
         ttft, between = _median_and_p99(line.run.ttfts), _median_and_p99(line.run.intervals)
         table.add_row(
-            line.run.workload.summary,
+            line.run.workload.summary.partition(":")[0],
             f"{line.run.tokens_per_second:.1f}",
             f"{ttft['median'] * 1e3:.1f}" if ttft else "",
             f"{between['median'] * 1e3:.2f} ({between['p99'] * 1e3:.2f})" if between else "",
             _share(line),
         )
-    Console().print(table)
+    console = Console()
+    Console(width=None if console.is_terminal else _WIDTH).print(table)
 
 
 def _share(line: Line) -> str:
