@@ -40,7 +40,7 @@ def measure(threads: int, weight_type: str) -> list[dict[str, str | float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--type", default="", help="fp32, bf16, int8, int4-g64 or int4-g128; all by default")
+    parser.add_argument("--type", default="", help="fp32, bf16, int8, int4-g32, int4-g64, int4-g128 or symmetric-int4-g64; all by default")
     parser.add_argument("--json", type=Path, help="write the records here, too")
     arguments = parser.parse_args()
     ceilings, *records = measure(arguments.threads, arguments.type)
@@ -48,11 +48,11 @@ def main() -> None:
         f"{ceilings['threads']:.0f} threads: reads {ceilings['read']:.1f} GB/s, FMA {ceilings['fma']:.0f} GFLOP/s, "
         f"16-bit multiply-add {ceilings['madd']:.0f} GOP/s, 8-bit {ceilings['maddubs']:.0f} GOP/s"
     )
-    heads = f"{'kernel':10}{'type':>10}{'N':>7}{'K':>6}{'M':>5}{'us':>11}"
+    heads = f"{'kernel':10}{'type':>19}{'N':>7}{'K':>6}{'M':>5}{'us':>11}"
     print(f"{heads}{'GB/s':>8}{'of reads':>9}{'GOP/s':>8}{'of peak':>8}")
     for r in records:
         print(
-            f"{r['kernel']:10}{r['type']:>10}{r['n']:7.0f}{r['k']:6.0f}{r['m']:5.0f}{r['us']:11.1f}{r['gbs']:8.1f}"
+            f"{r['kernel']:10}{r['type']:>19}{r['n']:7.0f}{r['k']:6.0f}{r['m']:5.0f}{r['us']:11.1f}{r['gbs']:8.1f}"
             f"{r['read_share']:9.0%}{r['gops']:8.1f}{r['peak_share']:8.0%}"
         )
     if arguments.json:

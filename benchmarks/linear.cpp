@@ -173,6 +173,8 @@ int main(int argc, char** argv) {
   if (wanted("fp32")) measure_type<Fp32Weight>(pool, "fp32");
   if (wanted("bf16")) measure_type<Bf16Weight>(pool, "bf16");
   if (wanted("int8")) measure_type<Int8Weight<0>>(pool, "int8");
-  if (wanted("int4-g64")) measure_type<Int4Weight<64>>(pool, "int4-g64");
-  if (wanted("int4-g128")) measure_type<Int4Weight<128>>(pool, "int4-g128");
+  if (wanted("int4-g32")) measure_type<Int4Weight<32, true>>(pool, "int4-g32");
+  if (wanted("int4-g64")) measure_type<Int4Weight<64, true>>(pool, "int4-g64");
+  if (wanted("int4-g128")) measure_type<Int4Weight<128, true>>(pool, "int4-g128");
+  if (wanted("symmetric-int4-g64")) measure_type<Int4Weight<64>>(pool, "symmetric-int4-g64");
 }

@@ -22,15 +22,22 @@ class WeightScheme:
     """A weight's element type and, for integer types, how many elements along K share one scale.
 
     `group_size` 0 means one scale per output channel (the whole of K). A group size that does not divide K leaves a
-    shorter last group. Integer weights are symmetric: w = scale * q, int8 q in [-127, 127], int4 q in [-8, 7].
+    shorter last group. Symmetric integer weights are w = scale * q, int8 q in [-127, 127], int4 q in [-8, 7]. An
+    asymmetric weight, int4 in groups only, is scale * (q - zero) with a zero for every scale.
     """
 
     type: WeightType
     group_size: int = 0
+    symmetric: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.symmetric and (self.type is not WeightType.INT4 or not self.group_size):
+            raise ValueError(f"only int4 weights in groups have zero points, not {self}")
 
     def groups(self, k: int) -> int:
         """Number of scales along K."""
         return -(-k // self.group_size) if self.group_size else 1
 
     def __str__(self) -> str:
-        return f"{self.type}-g{self.group_size}" if self.group_size else str(self.type)
+        group = f"-g{self.group_size}" if self.group_size else ""
+        return f"{self.type}{group}{'' if self.symmetric else '-zeros'}"

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...errors import BuildError
+from ...quantization.quantized import QuantizedWeight
 from ...quantization.scheme import WeightScheme, WeightType
 from ..cpu.isa import Isa
 from . import panels
 from .panels import PANEL
 from .tactics import tactics
 
-Quantized = tuple[np.ndarray, np.ndarray]
-Rows = Callable[[int, int], np.ndarray | Quantized]
+Rows = Callable[[int, int], np.ndarray | QuantizedWeight]
 
 _STEP_BYTES = 4 << 20  # float32 bytes of weight that are packed at once: what stays in cache
 _CHANNEL_GROUP = 128  # groups of the activations of a weight with one scale per channel
@@ -46,7 +46,8 @@ class LinearLayout:
             case WeightType.INT8:
                 return f"es::Int8Weight<{self.scheme.group_size}>"
             case WeightType.INT4:
-                return f"es::Int4Weight<{self.scheme.group_size}>"
+                zeros = "" if self.scheme.symmetric else ", true"
+                return f"es::Int4Weight<{self.scheme.group_size}{zeros}>"
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +62,7 @@ class LinearLayout:
                 padding = panels.bf16_padding(self.isa)
                 return -(-self.k // padding) * padding * PANEL * 2
             case _:
-                scales = 4 * PANEL if self._per_channel else 2 * PANEL * self._groups
+                scales = 4 * PANEL if self._per_channel else self._scale_bytes * self._groups
                 return self._padded_k * PANEL * self.scheme.type.bits // 8 + scales
 
     def report(self) -> dict[str, str]:
@@ -71,9 +72,9 @@ class LinearLayout:
     def pack(self, rows: Rows, out: np.ndarray, up_rows: Rows | None = None) -> None:
         """Writes the weight into `out`, uint8 [nbytes], with a few tens of megabytes of working memory.
 
-        `rows(first, last)` gives those rows of the weight [n, k] in float32 or, for integer schemes, already quantized:
-        int8 [last - first, k] and float32 scales [last - first, groups]. Float32 rows are rounded to nearest. A gated
-        layout takes the gate from `rows` and the other projection from `up_rows`.
+        `rows(first, last)` gives those rows of the weight [n, k] in float32 or, for integer schemes, already quantized,
+        with zeros where the scheme is asymmetric. Float32 rows are rounded to nearest. A gated layout takes the gate
+        from `rows` and the other projection from `up_rows`.
         """
         if out.dtype != np.uint8 or out.shape != (self.nbytes,) or not out.flags.c_contiguous:
             raise ValueError(f"out must be contiguous uint8 [{self.nbytes}], not {out.dtype} {list(out.shape)}")
@@ -96,6 +97,11 @@ class LinearLayout:
         return self.scheme.group_size == 0
 
     @property
+    def _scale_bytes(self) -> int:
+        """Of a group: fp16 scales, then fp16 zeros."""
+        return (2 if self.scheme.symmetric else 4) * PANEL
+
+    @property
     def _group(self) -> int:
         return self.scheme.group_size or _CHANNEL_GROUP
 
@@ -114,7 +120,7 @@ class LinearLayout:
         before = self._groups - 1
         return before * self._padded_group + -(-(self.k - before * self._group) // chunk) * chunk
 
-    def _pack_panels(self, values: np.ndarray | Quantized, out: np.ndarray) -> None:
+    def _pack_panels(self, values: np.ndarray | QuantizedWeight, out: np.ndarray) -> None:
         outputs = len(out) * PANEL
         scratch = np.empty(out.shape, np.uint8)
         if self.scheme.type in (WeightType.FP32, WeightType.BF16):
@@ -124,19 +130,22 @@ class LinearLayout:
             else:
                 panels.write_bf16(weight, self.isa, scratch)
         else:
-            q, scale = self._quantized(values)
-            self._write_integers(_whole(q, outputs), _whole(scale, outputs), scratch)
+            weight = self._quantized(values)
+            scales = [_whole(part, outputs) for part in (weight.scale, weight.zero) if part is not None]
+            self._write_integers(_whole(weight.q, outputs), scales, scratch)
         out[...] = scratch
 
-    def _quantized(self, values: np.ndarray | Quantized) -> Quantized:
-        if isinstance(values, tuple):
+    def _quantized(self, values: np.ndarray | QuantizedWeight) -> QuantizedWeight:
+        if isinstance(values, QuantizedWeight):
+            if (values.zero is None) != self.scheme.symmetric:
+                raise ValueError(f"{self.scheme} takes {'no' if self.scheme.symmetric else 'also'} zeros")
             return values
         from ...quantization.rtn import quantize
 
         return quantize(values, self.scheme)
 
-    def _write_integers(self, q: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
-        """q: int8 [32 P, K], scale: float32 [32 P, groups or 1]."""
+    def _write_integers(self, q: np.ndarray, scales: list[np.ndarray], out: np.ndarray) -> None:
+        """q: int8 [32 P, K]; scales and perhaps zeros: float32 [32 P, groups or 1]."""
         chunk = panels.chunk_size(self.isa)
         padded = panels.pad_groups(q, self._group, self._padded_group, self._padded_k)
         is_int4 = self.scheme.type is WeightType.INT4
@@ -144,17 +153,18 @@ class LinearLayout:
         body = np.ascontiguousarray(chunks).reshape(len(out), -1).view(np.uint8)
         if self._per_channel:
             out[:, : body.shape[1]] = body
-            out[:, body.shape[1] :] = scale.astype(np.float32).reshape(len(out), PANEL).view(np.uint8)
+            out[:, body.shape[1] :] = scales[0].astype(np.float32).reshape(len(out), PANEL).view(np.uint8)
             return
-        halves = scale.astype(np.float16).reshape(len(out), PANEL, -1).transpose(0, 2, 1)
-        scales = np.ascontiguousarray(halves).view(np.uint8)  # [P, groups, 64]
+        halves = np.stack(scales).astype(np.float16).reshape(len(scales), len(out), PANEL, -1).transpose(1, 3, 0, 2)
+        ends = np.ascontiguousarray(halves).view(np.uint8).reshape(len(out), self._groups, self._scale_bytes)
         before = self._groups - 1
         group_bytes = self._padded_group * PANEL * self.scheme.type.bits // 8
-        whole = out[:, : before * (group_bytes + 2 * PANEL)].reshape(len(out), before, group_bytes + 2 * PANEL)
+        record = group_bytes + self._scale_bytes
+        whole = out[:, : before * record].reshape(len(out), before, record)
         whole[:, :, :group_bytes] = body[:, : before * group_bytes].reshape(len(out), before, group_bytes)
-        whole[:, :, group_bytes:] = scales[:, :before]
-        out[:, before * (group_bytes + 2 * PANEL) : -2 * PANEL] = body[:, before * group_bytes :]
-        out[:, -2 * PANEL :] = scales[:, -1]
+        whole[:, :, group_bytes:] = ends[:, :before]
+        out[:, before * record : -self._scale_bytes] = body[:, before * group_bytes :]
+        out[:, -self._scale_bytes :] = ends[:, -1]
 
 
 def _whole(values: np.ndarray, outputs: int) -> np.ndarray:

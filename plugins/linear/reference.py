@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ...quantization.quantized import QuantizedWeight
 from .activation import Activation
 
 CHANNEL_GROUP = 128
@@ -44,13 +45,17 @@ def quantize_activations(x: np.ndarray, group: int) -> tuple[np.ndarray, np.ndar
     return q.reshape(m, -1)[:, :k], scale
 
 
-def dequantize(q: np.ndarray, scale: np.ndarray, group: int) -> np.ndarray:
-    """q int8 [R, K] times its scales [R, groups], in float64; `group` 0 means one scale a row."""
-    per_element = np.repeat(scale.astype(np.float64), group or q.shape[1], axis=1)[:, : q.shape[1]]
-    return q * per_element
+def dequantize(q: np.ndarray, scale: np.ndarray, group: int, zero: np.ndarray | None = None) -> np.ndarray:
+    """scale * (q - zero) in float64: q [R, K], scale and zero [R, groups]; `group` 0 means one scale a row."""
+    k = q.shape[1]
+    scales, zeros = (
+        0 if part is None else np.repeat(part.astype(np.float64), group or k, axis=1)[:, :k] for part in (scale, zero)
+    )
+    return scales * (q - zeros)
 
 
-def quantized_linear(x: np.ndarray, q: np.ndarray, scale: np.ndarray, group: int) -> np.ndarray:
-    """x W^T with W = q * scale and activations quantized as the kernels do, in float64: [M, N]."""
+def quantized_linear(x: np.ndarray, weight: QuantizedWeight, group: int) -> np.ndarray:
+    """x W^T with an integer W and activations quantized as the kernels do, in float64: [M, N]."""
     xq, xscale = quantize_activations(x, group)
-    return dequantize(xq, xscale, group or CHANNEL_GROUP) @ dequantize(q, scale, group).T
+    wide_x = dequantize(xq, xscale, group or CHANNEL_GROUP)
+    return wide_x @ dequantize(weight.q, weight.scale, group, weight.zero).T

@@ -127,7 +127,7 @@ ES_NOINLINE void integer_panel(const uint8_t* panel, int64_t k, const Prepared<W
         const int64_t at = row + r + i / 2;
         const v512::Words sum =
             v512::add(v512::load_words(sums + i * kHalf), v512::broadcast_word(x.corrections(at)[g]));
-        avx512::add_scaled<W>(sum, x.scales(at)[g], scales + i % 2 * 2 * kHalf, acc + (2 * r + i) * kHalf);
+        avx512::add_scaled<W>(sum, x, at, g, scales + i % 2 * 2 * kHalf, acc + (2 * r + i) * kHalf);
       }
     }
     group += bytes;

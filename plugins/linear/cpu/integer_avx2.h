@@ -1,5 +1,5 @@
 // int8 and int4 panels on AVX2. Dot products of a group are exact; then acc = fma(float(sum), xscale * wscale, acc),
-// groups ascending, the same for every number of rows.
+// groups ascending, the same for every number of rows. With zero points, fma(zero, -sum of x, sum) replaces the sum.
 #pragma once
 #include <immintrin.h>
 
@@ -21,6 +21,9 @@ ES_INLINE __m256i load256(const uint8_t* p) { return _mm256_loadu_si256(reinterp
 ES_INLINE void store256(uint8_t* p, __m256i x) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x); }
 ES_INLINE __m256i widen128(const uint8_t* p) {
   return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+ES_INLINE __m256 load_fp16(const uint8_t* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
 ES_INLINE __m256i broadcast4(const uint8_t* p) {
   int32_t four;
@@ -131,7 +134,7 @@ ES_INLINE void unpack_half(const uint8_t* group, int half, int64_t chunks, uint8
 }
 
 // acc[R][..] += the exact sums of group g, scaled. `w` is packed and holds V vectors, or is one half unpacked.
-// `Chunks` are the group's, 0 where only `chunks` knows; `scales` are its fp16 scales of the first output. Not inlined:
+// `Chunks` are the group's, 0 where only `chunks` knows; `scales` begin at that of the first output. Not inlined:
 // within a larger function GCC spills what the loops need.
 template <class W, int R, int V, bool Packed, int64_t Chunks>
 ES_NOINLINE void add_group(const uint8_t* w, const uint8_t* scales, const Prepared<W>& x, int64_t row, int64_t g,
@@ -169,14 +172,16 @@ ES_NOINLINE void add_group(const uint8_t* w, const uint8_t* scales, const Prepar
     }
   }
   ES_UNROLL for (int v = 0; v < V; v++) {
-    __m256 weight_scale = _mm256_setzero_ps();
-    if constexpr (!W::kPerChannel)
-      weight_scale = _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(scales + 16 * v)));
+    __m256 weight_scale = _mm256_setzero_ps(), zero = weight_scale;
+    if constexpr (!W::kPerChannel) weight_scale = load_fp16(scales + 16 * v);
+    if constexpr (W::kZeros) zero = load_fp16(scales + 2 * kPanel + 16 * v);
     ES_UNROLL for (int r = 0; r < R; r++) {
       __m256 scale = _mm256_set1_ps(x.scales(row + r)[g]);
       if constexpr (!W::kPerChannel) scale = _mm256_mul_ps(scale, weight_scale);
+      __m256 sum = _mm256_cvtepi32_ps(total.at[r][v]);
+      if constexpr (W::kZeros) sum = _mm256_fmadd_ps(zero, _mm256_set1_ps(x.minus_sums(row + r)[g]), sum);
       float* to = acc + r * kPanel + 8 * v;
-      _mm256_storeu_ps(to, _mm256_fmadd_ps(_mm256_cvtepi32_ps(total.at[r][v]), scale, _mm256_loadu_ps(to)));
+      _mm256_storeu_ps(to, _mm256_fmadd_ps(sum, scale, _mm256_loadu_ps(to)));
     }
   }
 }

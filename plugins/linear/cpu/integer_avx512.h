@@ -5,12 +5,16 @@
 
 namespace es::avx512 {
 
-// acc[16] += float(sum) * (xscale * wscale): the expression that every instruction set shares.
+// acc[16] += float(sum) * (xscale * wscale) for group g of a row: the expression that every instruction set shares.
+// With zero points, fma(zero, -sum of x, sum) replaces the sum.
 template <class W>
-ES_INLINE void add_scaled(v512::Words sum, float xscale, const uint8_t* wscale, float* acc) {
-  v512::Floats scale = v512::broadcast(xscale);
+ES_INLINE void add_scaled(v512::Words sum, const Prepared<W>& x, int64_t row, int64_t g, const uint8_t* wscale,
+                          float* acc) {
+  v512::Floats scale = v512::broadcast(x.scales(row)[g]), value = v512::to_floats(sum);
   if constexpr (!W::kPerChannel) scale = v512::mul(scale, v512::load_fp16(wscale));
-  v512::store(acc, v512::fma(v512::to_floats(sum), scale, v512::load(acc)));
+  if constexpr (W::kZeros)
+    value = v512::fma(v512::load_fp16(wscale + 2 * kPanel), v512::broadcast(x.minus_sums(row)[g]), value);
+  v512::store(acc, v512::fma(value, scale, v512::load(acc)));
 }
 
 // acc[rows][32] *= the panel's scales, one a channel.
@@ -52,7 +56,7 @@ ES_NOINLINE void add_group(const uint8_t* w, int64_t chunks, const Prepared<W>& 
       }
     }
   ES_UNROLL for (int r = 0; r < R; r++) for (int h = 0; h < 2; h++)
-      add_scaled<W>(sum[r][h], x.scales(row + r)[g], w + 2 * kHalf * h, acc + r * kPanel + h * kHalf);
+      add_scaled<W>(sum[r][h], x, row + r, g, w + 2 * kHalf * h, acc + r * kPanel + h * kHalf);
 }
 
 // acc[rows][32] = x * panel, for rows from `row` on.

@@ -15,7 +15,8 @@
 namespace es {
 
 // Quantized rows: each is padded_k values (int8; int16 for int8 weights on AVX2), then a float scale a group, then the
-// int32 corrections that take away what weights were shifted by to be unsigned.
+// int32 corrections that take away what weights were shifted by to be unsigned, then, for weights with zero points, a
+// float a group: minus the sum of its values, which a zero is multiplied by.
 template <class W>
 struct Prepared {
   static constexpr bool kWide = kMatrixIsa == MatrixIsa::kAvx2 && W::kBits == 8;
@@ -24,17 +25,19 @@ struct Prepared {
   static constexpr bool kPaired = kMatrixIsa == MatrixIsa::kAvx2 && W::kBits == 4;
   static constexpr int64_t kCorrections = kPaired ? ceil_div(W::kPadded, 64) : 1;
   static constexpr int kShift = W::kBits == 4 ? 8 : 128;
+  static constexpr int64_t kGroupBytes = 4 * (1 + kCorrections + W::kZeros);
 
   const uint8_t* data;
-  int64_t stride, scale_offset, correction_offset;
+  int64_t stride, scale_offset, correction_offset, sum_offset;
 
   static constexpr int64_t value_bytes(int64_t k) { return W::padded_k(k) * (kWide ? 2 : 1); }
   // An odd number of cache lines, so that rows do not fall into the same sets.
   static constexpr int64_t row_bytes(int64_t k) {
-    return (round_up(value_bytes(k) + W::groups(k) * 4 * (1 + kCorrections), 64) / 64 | 1) * 64;
+    return (round_up(value_bytes(k) + W::groups(k) * kGroupBytes, 64) / 64 | 1) * 64;
   }
   static Prepared at(const uint8_t* data, int64_t k) {
-    return {data, row_bytes(k), value_bytes(k), value_bytes(k) + W::groups(k) * 4};
+    const int64_t scales = value_bytes(k), corrections = scales + 4 * W::groups(k);
+    return {data, row_bytes(k), scales, corrections, corrections + 4 * kCorrections * W::groups(k)};
   }
 
   const uint8_t* values(int64_t row) const { return data + row * stride; }
@@ -42,6 +45,7 @@ struct Prepared {
   const int32_t* corrections(int64_t row) const {
     return reinterpret_cast<const int32_t*>(values(row) + correction_offset);
   }
+  const float* minus_sums(int64_t row) const { return reinterpret_cast<const float*>(values(row) + sum_offset); }
 };
 
 template <>
@@ -97,6 +101,7 @@ void quantize_row(const float* x, int64_t k, uint8_t* record) {
   using P = Prepared<W>;
   float* scales = reinterpret_cast<float*>(record + P::value_bytes(k));
   int32_t* corrections = reinterpret_cast<int32_t*>(scales + W::groups(k));
+  float* minus_sums = reinterpret_cast<float*>(corrections + P::kCorrections * W::groups(k));
   const __m256i ones = _mm256_set1_epi8(1);
   for (int64_t g = 0; g < W::groups(k); g++) {
     const int64_t n = std::min<int64_t>(W::kGroup, k - g * W::kGroup);
@@ -127,7 +132,8 @@ void quantize_row(const float* x, int64_t k, uint8_t* record) {
         if (flush && P::kPaired) {
           const __m256i shifted = _mm256_sub_epi16(_mm256_setzero_si256(), _mm256_slli_epi16(sum, 3));
           corrections[g * P::kCorrections + i / 64] = sum_paired(shifted);
-        } else if (flush) {
+        }
+        if (flush && (W::kZeros || !P::kPaired)) {
           const int32_t two = sum_paired(sum);
           total += static_cast<int16_t>(two) + (two >> 16);
         }
@@ -135,6 +141,7 @@ void quantize_row(const float* x, int64_t k, uint8_t* record) {
       }
     }
     if (P::kCorrected && !P::kPaired) corrections[g] = -P::kShift * total;
+    if (W::kZeros) minus_sums[g] = static_cast<float>(-total);
   }
 }
 

@@ -8,7 +8,9 @@
 //   int4  a group after another, each [chunk][half][chunk / 8][16][4]: the low nibble of (r, output, j) is
 //         k = 4 r + j, the high one k = chunk / 2 + 4 r + j; plus 8
 // K is padded with zeros: every group of an integer type to whole chunks, bf16 to kBf16Pad. A group is followed by its
-// 32 fp16 scales; a weight with one scale per channel ends its panels with 32 fp32 scales instead.
+// 32 fp16 scales and, of a weight with zero points, its 32 fp16 zeros; a weight with one scale per channel ends its
+// panels with 32 fp32 scales instead. An element is scale * q, or scale * (q - zero), where `plus` is taken off q
+// again.
 #pragma once
 #include <cstdint>
 
@@ -19,16 +21,18 @@ namespace es {
 struct Fp32Weight {};
 struct Bf16Weight {};
 
-template <int Bits, int Group>
+template <int Bits, int Group, bool Zeros = false>
 struct IntWeight {
   static_assert(Group >= 0 && (Bits == 4 || Bits == 8));
+  static_assert(!Zeros || Group > 0, "zero points belong to groups");
   static constexpr int kBits = Bits;
+  static constexpr bool kZeros = Zeros;
   static constexpr bool kPerChannel = Group == 0;
   static constexpr int64_t kGroup = Group ? Group : 128;  // of the activations, too
   static constexpr int64_t kPadded = round_up(kGroup, kChunk);
   static constexpr int64_t kHalfChunkBytes = kChunk * kHalf * Bits / 8;
   static constexpr int64_t kChunkBytes = 2 * kHalfChunkBytes;
-  static constexpr int64_t kScaleBytes = kPerChannel ? 0 : 2 * kPanel;
+  static constexpr int64_t kScaleBytes = kPerChannel ? 0 : (kZeros ? 4 : 2) * kPanel;  // zeros included
 
   static constexpr int64_t groups(int64_t k) { return ceil_div(k, kGroup); }
   // Chunks in group g of a weight with K = k.
@@ -39,8 +43,8 @@ struct IntWeight {
 };
 template <int Group>
 using Int8Weight = IntWeight<8, Group>;
-template <int Group>
-using Int4Weight = IntWeight<4, Group>;
+template <int Group, bool Zeros = false>
+using Int4Weight = IntWeight<4, Group, Zeros>;
 
 template <class W>
 constexpr int64_t panel_bytes(int64_t k) {

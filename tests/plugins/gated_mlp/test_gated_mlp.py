@@ -10,6 +10,7 @@ from enginesmith.plugins.gated_mlp.reference import gated_mlp
 from enginesmith.plugins.linear.activation import Activation
 from enginesmith.plugins.linear.packing import LinearLayout
 from enginesmith.plugins.linear.reference import dequantize, quantize_activations
+from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 
 N, K = 45, 100
@@ -35,11 +36,19 @@ def make_source(rng, scheme):
         return (lambda first, last: weight[first:last]), weight.astype(np.float64)
     q = rng.integers(-8, 7, (N, K), dtype=np.int8, endpoint=True)
     scale = rng.uniform(0.01, 0.1, (N, scheme.groups(K))).astype(np.float16).astype(np.float32)
-    return (lambda first, last: (q[first:last], scale[first:last])), dequantize(q, scale, scheme.group_size)
+    zero = None if scheme.symmetric else rng.uniform(-8, 8, scale.shape).astype(np.float16).astype(np.float32)
+    return QuantizedWeight(q, scale, zero).rows, dequantize(q, scale, scheme.group_size, zero)
+
+
+SCHEMES = [
+    WeightScheme(WeightType.FP32),
+    WeightScheme(WeightType.INT4, 64),
+    WeightScheme(WeightType.INT4, 32, symmetric=False),
+]
 
 
 @pytest.mark.parametrize("activation", [Activation.SILU, Activation.GELU_TANH])
-@pytest.mark.parametrize("scheme", [WeightScheme(WeightType.FP32), WeightScheme(WeightType.INT4, 64)], ids=str)
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
 def test_gated_mlp(compile_kernel, scheme, activation):
     rng = np.random.default_rng(0)
     layout = LinearLayout(N, K, scheme, Isa.AVX2, gated=True)

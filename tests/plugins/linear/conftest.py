@@ -10,6 +10,7 @@ import pytest
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.activation import Activation
 from enginesmith.plugins.linear.packing import LinearLayout
+from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 
 EMULATED_SHAPES = [(7, 1), (17, 96), (3, 300), (33, 200), (64, 31)]
@@ -37,13 +38,17 @@ extern "C" int call(int n, int k, int act, const uint8_t* w, const float* x, con
 """
 
 
-def _random_quantized(rng: np.random.Generator, n: int, k: int, scheme: WeightScheme) -> tuple[np.ndarray, np.ndarray]:
-    """Quantized weights with the extremes in them: int8 [n, k], float32 scales [n, groups] that fp16 can hold."""
+def _random_quantized(rng: np.random.Generator, n: int, k: int, scheme: WeightScheme) -> QuantizedWeight:
+    """Quantized weights with the extremes in them, and whole and fractional zeros."""
     low, high = (-8, 7) if scheme.type is WeightType.INT4 else (-127, 127)
     q = rng.integers(low, high, (n, k), dtype=np.int8, endpoint=True)
     q[0] = low
     scale = rng.uniform(0.001, 0.02, (n, scheme.groups(k))).astype(np.float16).astype(np.float32)
-    return q, scale
+    if scheme.symmetric:
+        return QuantizedWeight(q, scale)
+    zero = rng.uniform(-9, 9, scale.shape).astype(np.float16).astype(np.float32)
+    zero[::2] = np.rint(zero[::2])
+    return QuantizedWeight(q, scale, zero)
 
 
 def aligned(nbytes: int) -> np.ndarray:
@@ -64,8 +69,8 @@ class LinearDriver:
     def pack(self, weight, n: int, k: int) -> np.ndarray:
         layout = LinearLayout(n, k, self.scheme, self.isa)
         out = aligned(layout.nbytes)
-        if isinstance(weight, tuple):
-            layout.pack(lambda first, last: (weight[0][first:last], weight[1][first:last]), out)
+        if isinstance(weight, QuantizedWeight):
+            layout.pack(weight.rows, out)
         else:
             layout.pack(lambda first, last: weight[first:last], out)
         assert self.library.weight_size(n, k) == layout.nbytes
@@ -131,7 +136,7 @@ def linear_driver(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[..., L
 
 
 @pytest.fixture(scope="session")
-def random_quantized() -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+def random_quantized() -> Callable[..., QuantizedWeight]:
     return _random_quantized
 
 

@@ -7,11 +7,14 @@ from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.activation import Activation
 from enginesmith.plugins.linear.panels import round_to_bf16
 from enginesmith.plugins.linear.reference import linear, quantized_linear
+from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 
 FP32, BF16, INT8, INT4 = (WeightScheme(kind) for kind in WeightType)
-GROUPED = [WeightScheme(WeightType.INT8, g) for g in (24, 64)] + [
-    WeightScheme(WeightType.INT4, g) for g in (24, 32, 64, 128)
+GROUPED = [
+    *(WeightScheme(WeightType.INT8, g) for g in (24, 64)),
+    *(WeightScheme(WeightType.INT4, g) for g in (24, 32, 64, 128)),
+    *(WeightScheme(WeightType.INT4, g, symmetric=False) for g in (24, 32, 64, 128)),
 ]
 ROWS = [*range(1, 21), 64, 131]
 
@@ -37,10 +40,14 @@ def make_rows(rng, m, k):
 
 def expected_product(x, weight, scheme, isa):
     """x W^T in float64, and the sum of its terms' sizes, which errors are measured against."""
-    if isinstance(weight, tuple):
-        q, scale = weight
-        exact = quantized_linear(x, q, scale, scheme.group_size)
-        return exact, quantized_linear(np.abs(x), np.abs(q.astype(np.int16)), scale, scheme.group_size)
+    if isinstance(weight, QuantizedWeight):
+        sizes = QuantizedWeight(
+            np.abs(weight.q.astype(np.int16)), weight.scale, None if weight.zero is None else -np.abs(weight.zero)
+        )
+        return (
+            quantized_linear(x, weight, scheme.group_size),
+            quantized_linear(np.abs(x), sizes, scheme.group_size),
+        )
     if scheme.type is WeightType.BF16 and isa is not Isa.AVX2:
         x = as_bf16(x)
     wide_x, wide_w = x.astype(np.float64), weight.astype(np.float64)

@@ -10,6 +10,7 @@ from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear import packing
 from enginesmith.plugins.linear.packing import LinearLayout
 from enginesmith.plugins.linear.panels import PANEL, round_to_bf16
+from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 
 schemes = st.one_of(
@@ -17,6 +18,7 @@ schemes = st.one_of(
     st.builds(
         WeightScheme, st.sampled_from([WeightType.INT8, WeightType.INT4]), st.sampled_from([0, 8, 24, 32, 64, 96, 128])
     ),
+    st.builds(WeightScheme, st.just(WeightType.INT4), st.sampled_from([8, 24, 32, 64, 96]), st.just(False)),
 )
 
 
@@ -27,7 +29,8 @@ def rows_of(n, k, scheme, seed=0):
         return lambda first, last: weight[first:last]
     q = rng.integers(-8, 7, (n, k), dtype=np.int8, endpoint=True)
     scale = rng.uniform(0.01, 1, (n, scheme.groups(k))).astype(np.float16).astype(np.float32)
-    return lambda first, last: (q[first:last], scale[first:last])
+    zero = None if scheme.symmetric else rng.uniform(-8, 8, scale.shape).astype(np.float16).astype(np.float32)
+    return QuantizedWeight(q, scale, zero).rows
 
 
 @settings(deadline=None, max_examples=60)
@@ -62,6 +65,25 @@ def test_int4_sizes_are_four_bits_and_a_half_precision_scale_a_group():
     assert layout.nbytes == 576 * 1536 // 2 + 576 * (1536 // 64) * 2
 
 
+def test_zeros_follow_the_scales_of_their_group():
+    scheme = WeightScheme(WeightType.INT4, 32, symmetric=False)
+    layout = LinearLayout(PANEL, 64, scheme, Isa.AVX2)
+    assert layout.nbytes == 32 * 64 // 2 + 32 * 2 * 4
+    scale, zero = (np.arange(64, dtype=np.float32).reshape(PANEL, 2) + start for start in (100, 500))
+    out = np.empty(layout.nbytes, np.uint8)
+    layout.pack(QuantizedWeight(np.zeros((PANEL, 64), np.int8), scale, zero).rows, out)
+    ends = out.reshape(2, -1)[:, -128:].copy().view(np.float16).reshape(2, 2, PANEL)  # [group, scale or zero, output]
+    np.testing.assert_array_equal(ends, np.stack([scale.T, zero.T], axis=1))
+
+
+def test_zeros_must_be_there_if_and_only_if_the_scheme_has_them():
+    whole = QuantizedWeight(np.zeros((32, 32), np.int8), np.ones((32, 1), np.float32), np.ones((32, 1), np.float32))
+    for weight, symmetric in ((whole, True), (QuantizedWeight(whole.q, whole.scale), False)):
+        layout = LinearLayout(32, 32, WeightScheme(WeightType.INT4, 32, symmetric), Isa.AVX2)
+        with pytest.raises(ValueError, match="zeros"):
+            layout.pack(weight.rows, np.empty(layout.nbytes, np.uint8))
+
+
 def test_fp32_panel_order():
     weight = np.arange(PANEL * 3, dtype=np.float32).reshape(PANEL, 3)
     layout = LinearLayout(PANEL, 3, WeightScheme(WeightType.FP32), Isa.AVX512)
@@ -77,16 +99,16 @@ def test_bf16_rounds_to_nearest_even_and_keeps_nan_and_infinity():
     np.testing.assert_array_equal(wide, np.array([1.0, 1.0, 1.015625, -np.inf, np.nan, np.inf], np.float32))
 
 
-def test_float_rows_are_quantized_to_nearest():
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_float_rows_are_quantized_to_nearest(symmetric):
     from enginesmith.quantization.rtn import quantize
 
-    scheme = WeightScheme(WeightType.INT4, 32)
+    scheme = WeightScheme(WeightType.INT4, 32, symmetric)
     weight = np.random.default_rng(5).standard_normal((40, 64)).astype(np.float32)
     layout = LinearLayout(40, 64, scheme, Isa.AVX2)
     a, b = np.empty(layout.nbytes, np.uint8), np.empty(layout.nbytes, np.uint8)
-    q, scale = quantize(weight, scheme)
     layout.pack(lambda first, last: weight[first:last], a)
-    layout.pack(lambda first, last: (q[first:last], scale[first:last]), b)
+    layout.pack(quantize(weight, scheme).rows, b)
     np.testing.assert_array_equal(a, b)
 
 

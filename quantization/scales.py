@@ -1,0 +1,38 @@
+"""Scales as they are stored: rounded to fp16, and refused where that cannot hold them."""
+
+import numpy as np
+
+from ..errors import BuildError
+
+_FP16_TINY = float(np.finfo(np.float16).smallest_normal)
+
+
+def fp16(scale: np.ndarray) -> np.ndarray:
+    """Scales rounded to fp16, as float32. Below fp16's normal range, where steps are coarse, away from zero, so that
+    the largest weight is not clipped."""
+    with np.errstate(over="ignore"):  # overflow becomes infinity, which check_scales reports
+        rounded = scale.astype(np.float16)
+    tiny = np.abs(scale) < _FP16_TINY
+    if tiny.any():
+        short = tiny & (np.abs(rounded) < np.abs(scale))
+        rounded[short] = np.nextafter(rounded[short], np.copysign(np.float16(np.inf), rounded[short]))
+    return rounded.astype(np.float32)
+
+
+def inverse(scale: np.ndarray) -> np.ndarray:
+    """1 / scale; 0 where that is 0."""
+    return np.divide(1, scale, out=np.zeros_like(scale), where=scale != 0)
+
+
+def check_scales(largest: np.ndarray, scale: np.ndarray, origin: tuple[int, int]) -> None:
+    """Raise BuildError naming the first group, counted from `origin` (row, group), whose scale is not finite.
+
+    `largest` and `scale` are [rows, groups].
+    """
+    bad = ~np.isfinite(scale)
+    if bad.any():
+        row, group = np.argwhere(bad)[0]
+        raise BuildError(
+            f"row {origin[0] + row}, group {origin[1] + group}: its largest weight is {largest[row, group]}; weights "
+            "must be finite and their scale must fit fp16 (65504). The checkpoint is damaged, or cannot be quantized."
+        )
