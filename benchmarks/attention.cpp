@@ -75,8 +75,8 @@ static void measure(ThreadPool& pool, const char* name, int sequences, int conte
   constexpr int kBlock = 32;
   using Kernel = PagedAttention<E, H, Hk, D, D, kBlock>;
   const int blocks = (context + kBlock - 1) / kBlock * sequences, T = tokens * sequences;
-  const int64_t k_bytes = blocks * Kernel::k_block_bytes, v_bytes = blocks * Kernel::v_block_bytes;
-  std::vector<uint8_t> cache((k_bytes + v_bytes) * layers);
+  const int64_t stride = Kernel::block_bytes * layers;
+  std::vector<uint8_t> cache(blocks * stride);
   std::vector<float> q(T * H * D), k(T * Hk * D), v(T * Hk * D), out(T * H * D);
   std::mt19937 generator(0);
   std::normal_distribution<float> normal;
@@ -89,9 +89,8 @@ static void measure(ThreadPool& pool, const char* name, int sequences, int conte
   std::vector<float> scratch(Kernel::scratch_floats(pool.threads(), T));
   const double seconds = best_time([&] {
     for (int layer = 0; layer < layers; ++layer) {
-      uint8_t* at = cache.data() + layer * (k_bytes + v_bytes);
       Kernel::run(pool, {q.data(), H * D, D}, {k.data(), Hk * D, D}, {v.data(), Hk * D, D}, {out.data(), H * D, D},
-                  {at, at + k_bytes}, step, 0.125f, 0, 0, nullptr, scratch.data());
+                  {cache.data() + layer * Kernel::block_bytes, stride}, step, 0.125f, 0, 0, nullptr, scratch.data());
     }
   });
   double pairs = 0;  // of a query and a key it sees

@@ -24,8 +24,9 @@ class Isa(StrEnum):
 
     @property
     def compiler_flags(self) -> tuple[str, ...]:
-        """Options for g++ and clang++ alike; a kernel sees them as __AVX2__, __AVX512VNNI__, __AMX_INT8__ and so on."""
-        return tuple("-m" + flag.replace("avx512_", "avx512").replace("amx_", "amx-") for flag in sorted(self.cpu_flags))
+        """Options for g++ and clang++ alike; kernels see __AVX2__, __AVX512VNNI__, __AMX_INT8__ and so on."""
+        names = (flag.replace("avx512_", "avx512").replace("amx_", "amx-") for flag in sorted(self.cpu_flags))
+        return tuple(f"-m{name}" for name in names)
 
 
 @cache

@@ -76,7 +76,7 @@ def _layer(program: Program, emitter: CallEmitter, group_of_layer: dict[int, int
             f"{emitter.block_size}>"
         )
         name = f"Attention{emitter.attention_types.index(kind)}"
-        lines.append(f"    {{{group_of_layer[layer.index]}, {name}::k_block_bytes, {name}::v_block_bytes}},")
+        lines.append(f"    {{{group_of_layer[layer.index]}, {name}::block_bytes}},")
     return lines
 
 
@@ -114,7 +114,7 @@ constexpr int32_t kWindows[] = {{{windows}}};
 
 struct CacheLayer {{
   int32_t group;
-  int64_t k_block_bytes, v_block_bytes;
+  int64_t block_bytes;
 }};
 constexpr int kNumLayers = {num_layers}, kNumGroups = {num_groups};
 constexpr CacheLayer kLayers[kNumLayers + 1] = {{
@@ -139,11 +139,17 @@ struct EsEngine {{
       : weights(args.weights), pool(args.threads), arena(kArenaBytes), scratch(scratch_bytes(args.threads)),
         sampling(es::sample_scratch_floats(args.threads, kLimits.vocab_size) * 4) {{
     num_blocks.assign(args.num_blocks, args.num_blocks + args.num_groups);
+    int64_t strides[kNumGroups + 1] = {{}};  // of a block: all layers of its group side by side
+    for (int layer = 0; layer < kNumLayers; ++layer) strides[kLayers[layer].group] += kLayers[layer].block_bytes;
+    uint8_t* next[kNumGroups + 1];
+    for (int g = 0; g < kNumGroups; ++g) {{
+      cache.emplace_back(num_blocks[g] * strides[g]);
+      next[g] = cache.back().data();
+    }}
     for (int layer = 0; layer < kNumLayers; ++layer) {{
-      const CacheLayer& sizes = kLayers[layer];
-      const int64_t blocks = num_blocks[sizes.group];
-      cache.emplace_back(blocks * (sizes.k_block_bytes + sizes.v_block_bytes));
-      kv[layer] = {{cache.back().data(), cache.back().data() + blocks * sizes.k_block_bytes}};
+      const CacheLayer& own = kLayers[layer];
+      kv[layer] = {{next[own.group], strides[own.group]}};
+      next[own.group] += own.block_bytes;
     }}
   }}
 

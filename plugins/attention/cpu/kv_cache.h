@@ -10,11 +10,12 @@
 
 namespace es {
 
-// k: [num_blocks, Hk, D, block_size], transposed within a block so that scores vectorise over tokens;
-// v: [num_blocks, Hk, block_size, Dv].
+// One layer's part of every block: block b's begins at data + b * block_stride, with the keys [Hk, D, block_size],
+// transposed so that scores vectorise over tokens, then the values [Hk, block_size, Dv]. The stride lets all layers of
+// a block lie side by side, so that the cache touches memory in proportion to the blocks in use.
 struct KvLayer {
-  uint8_t* k;
-  uint8_t* v;
+  uint8_t* data;
+  int64_t block_stride;  // bytes
 };
 
 // A step's sequences, as in EsStep, with the block table of the layer's cache group. Sequence s brings the tokens
@@ -37,14 +38,14 @@ struct KvCache {
   static constexpr int kGranule = 16;
   static_assert(BlockSize % kGranule == 0, "a block holds a multiple of 16 tokens");
   static constexpr int64_t kKeysAHead = int64_t{D} * BlockSize, kValuesAHead = int64_t{BlockSize} * Dv;
-  static constexpr int64_t k_block_bytes = Hk * kKeysAHead * sizeof(Element);
-  static constexpr int64_t v_block_bytes = Hk * kValuesAHead * sizeof(Element);
+  static constexpr int64_t kKeyBytes = Hk * kKeysAHead * sizeof(Element);
+  static constexpr int64_t block_bytes = kKeyBytes + Hk * kValuesAHead * sizeof(Element);
 
   static Element* keys(KvLayer layer, int64_t block, int head) {
-    return reinterpret_cast<Element*>(layer.k + block * k_block_bytes) + head * kKeysAHead;
+    return reinterpret_cast<Element*>(layer.data + block * layer.block_stride) + head * kKeysAHead;
   }
   static Element* values(KvLayer layer, int64_t block, int head) {
-    return reinterpret_cast<Element*>(layer.v + block * v_block_bytes) + head * kValuesAHead;
+    return reinterpret_cast<Element*>(layer.data + block * layer.block_stride + kKeyBytes) + head * kValuesAHead;
   }
 
   // Writes the keys and values of all the step's tokens.

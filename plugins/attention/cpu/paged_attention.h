@@ -20,7 +20,7 @@ struct PagedAttention {
   using Cache = KvCache<E, Hk, D, Dv, BlockSize>;
   using Tile = RowTile<E, kGroup, Hk, D, Dv, BlockSize>;
   using State = RowState<Dv>;
-  static constexpr int64_t k_block_bytes = Cache::k_block_bytes, v_block_bytes = Cache::v_block_bytes;
+  static constexpr int64_t block_bytes = Cache::block_bytes;
 
   // Writes the step's keys [T, Hk, D] and values [T, Hk, Dv] to the cache, then attends: q [T, H, D] to
   // out [T, H, Dv]. `scratch` holds scratch_floats() floats.

@@ -12,16 +12,15 @@ DRIVER = """
 #include "attention/cpu/paged_attention.h"
 using Kernel = es::PagedAttention<es::{element}, {heads}, {kv_heads}, {d}, {dv}, {block}>;
 extern "C" int64_t scratch_floats(int threads, int tokens) {{ return Kernel::scratch_floats(threads, tokens); }}
-extern "C" int64_t k_block_bytes() {{ return Kernel::k_block_bytes; }}
-extern "C" int64_t v_block_bytes() {{ return Kernel::v_block_bytes; }}
+extern "C" int64_t block_bytes() {{ return Kernel::block_bytes; }}
 extern "C" void run(int threads, int tokens, int seqs, int max_blocks, const float* q, const float* k, const float* v,
-                    float* out, uint8_t* k_cache, uint8_t* v_cache, const int32_t* query_start,
+                    float* out, uint8_t* cache, int64_t block_stride, const int32_t* query_start,
                     const int32_t* context_length, const int32_t* block_table, float scale, float softcap, int window,
                     const float* sinks, float* scratch) {{
   es::ThreadPool pool(threads);
   const es::AttentionStep step{{tokens, seqs, max_blocks, query_start, context_length, block_table}};
   Kernel::run(pool, {{q, {heads} * {d}, {d}}}, {{k, {kv_heads} * {d}, {d}}}, {{v, {kv_heads} * {dv}, {dv}}},
-              {{out, {heads} * {dv}, {dv}}}, {{k_cache, v_cache}}, step, scale, softcap, window, sinks, scratch);
+              {{out, {heads} * {dv}, {dv}}}, {{cache, block_stride}}, step, scale, softcap, window, sinks, scratch);
 }}
 """
 
@@ -71,11 +70,10 @@ class AttentionRunner:
     """Attends step by step. Every byte of the cache and of the scratch that was not written is NaN."""
 
     def __init__(self, library: ctypes.CDLL, shape: Shape, options: Options, num_blocks: int = 96) -> None:
-        for name in ("scratch_floats", "k_block_bytes", "v_block_bytes"):
+        for name in ("scratch_floats", "block_bytes"):
             getattr(library, name).restype = ctypes.c_int64
         self.library, self.shape, self.options = library, shape, options
-        self.k_cache = np.full(num_blocks * library.k_block_bytes(), 0xFF, np.uint8)
-        self.v_cache = np.full(num_blocks * library.v_block_bytes(), 0xFF, np.uint8)
+        self.cache = np.full((num_blocks, library.block_bytes() + 64), 0xFF, np.uint8)  # another layer's part between
         self.free = list(np.random.default_rng(0).permutation(num_blocks))
 
     def step(self, chunks: list[tuple[Sequence, int]], threads: int = 2) -> None:
@@ -109,17 +107,17 @@ class AttentionRunner:
         for s, _ in chunks:
             for index in range(max(0, s.done - self.options.window + 1) // self.shape.block):
                 if s.blocks[index] >= 0:
-                    for cache in (self.k_cache, self.v_cache):
-                        cache.reshape(-1, cache.size // 96)[s.blocks[index]] = 0xFF
+                    self.cache[s.blocks[index]] = 0xFF
                     self.free.insert(0, s.blocks[index])
                     s.blocks[index] = -1
 
     def _call(self, threads: int, parts: list[np.ndarray], out: np.ndarray, *arrays: np.ndarray) -> None:
         query_start, context, table, scratch = arrays
         options = self.options
-        pointers = [ctypes.c_void_p(x.ctypes.data) for x in (*parts, out, self.k_cache, self.v_cache)]
+        pointers = [ctypes.c_void_p(x.ctypes.data) for x in (*parts, out, self.cache)]
         self.library.run(
             threads, len(out), len(context), table.shape[1], *pointers,
+            ctypes.c_int64(self.cache.shape[1]),
             *(ctypes.c_void_p(x.ctypes.data) for x in (query_start, context, table)),
             ctypes.c_float(options.scale), ctypes.c_float(options.softcap), options.window,
             ctypes.c_void_p(None if options.sinks is None else options.sinks.ctypes.data),
