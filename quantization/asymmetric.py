@@ -4,7 +4,7 @@ import numpy as np
 
 from .scales import check_scales, fp16, inverse
 
-_STEPS = (15.0, 16.5, 18.0)  # into which a group's range is cut: 15 reach its ends, more clip them for finer steps
+_STEPS = (15, 14, 17)  # into which a group's range is cut: 15 reach its ends, 17 clip them, and 14 leave a value unused
 _NARROWEST = 1 / 256  # a step is at least this part of the largest weight: zeros stay small, and so exact, in fp16
 
 
@@ -14,7 +14,7 @@ def quantize_asymmetric(x: np.ndarray, origin: tuple[int, int]) -> tuple[np.ndar
     Returns q, int8 in [-8, 7] of the same shape, and float32 scale and zero [rows, groups], exact in fp16. For each of
     a few grids, centred on the group's range, weights are rounded to the grid, the grid is moved to the least squares
     fit of the weights to their integers, and they are rounded again (as GGML searches for Q4_K); the grid with the
-    least squared error stays. Weights that lie on such a grid, as those of GGUF's Q4_1, come back as they were.
+    least squared error stays, or zeros. Weights that lie on such a grid, as those of GGUF's Q4_1, come back as they were.
 
     Raises BuildError naming a row that holds NaN, an infinity, or a weight whose scale overflows fp16.
     """
@@ -25,11 +25,13 @@ def quantize_asymmetric(x: np.ndarray, origin: tuple[int, int]) -> tuple[np.ndar
         width = high - low
     check_scales(largest, fp16(width / _STEPS[0]), origin)
     centre, narrowest, total = low + width / 2, largest * _NARROWEST, x.sum(axis=0)
-    scale, zero = np.empty_like(width), np.empty_like(width)
-    least = np.full_like(width, np.inf)
+    scale, zero = np.zeros_like(width), np.zeros_like(width)
+    least = np.einsum("k...,k...->...", x, x)
     for steps in _STEPS:
-        fit = _fit(x, total, centre, np.maximum(width / steps, narrowest), narrowest)
-        error = _squared_error(x, *fit)
+        middle = -0.5 if steps % 2 else -1.0  # of a range whose ends are integers
+        with np.errstate(over="ignore", invalid="ignore"):  # of steps too small to divide by: such a fit is not better
+            fit = _fit(x, total, centre, middle, np.maximum(width / steps, narrowest), narrowest)
+            error = _squared_error(x, *fit)
         better = error < least
         for best, found in zip((least, scale, zero), (error, *fit), strict=True):
             np.copyto(best, found, where=better)
@@ -38,11 +40,11 @@ def quantize_asymmetric(x: np.ndarray, origin: tuple[int, int]) -> tuple[np.ndar
 
 
 def _fit(
-    x: np.ndarray, total: np.ndarray, centre: np.ndarray, step: np.ndarray, narrowest: np.ndarray
+    x: np.ndarray, total: np.ndarray, centre: np.ndarray, middle: float, step: np.ndarray, narrowest: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Stored scale and zero [...] of the line of least squares through (q, x), q being x rounded to a first grid."""
     size = len(x)
-    q = _round(x, step, -0.5 - centre * inverse(step))
+    q = _round(x, step, middle - centre * inverse(step))
     q_total = q.sum(axis=0)
     q_mean = q_total / size
     spread = np.einsum("k...,k...->...", q, q) - q_total * q_mean

@@ -76,7 +76,6 @@ def test_int4_uses_all_sixteen_levels() -> None:
 def test_int4_keeps_both_ends_where_that_is_better() -> None:
     group = np.array([[7.0, -7.0] * 8], np.float32)
     weight = quantize(group, WeightScheme(INT4, 16))
-    q, scale = weight.q, weight.scale
     assert np.array_equal(weight.dequantize(16), group)
 
 
@@ -128,7 +127,7 @@ def test_tiny_weights_are_not_clipped(type_: WeightType, spread: float) -> None:
     """Scales below fp16's normal range are coarse; they are rounded away from zero."""
     w = weights(16, 64, spread=spread)
     weight = quantize(w, WeightScheme(type_, 64))
-    q, scale = weight.q, weight.scale
+    scale = weight.scale
     error = np.abs(weight.dequantize(64) - w)
     assert np.all(error <= np.abs(scale) * 1.01)
     assert np.all(np.abs(scale) * (127 if type_ is INT8 else 8) >= np.abs(w).max(axis=1, keepdims=True) * 0.99)
