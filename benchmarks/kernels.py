@@ -40,7 +40,8 @@ def measure(threads: int, weight_type: str) -> list[dict[str, str | float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--type", default="", help="fp32, bf16, int8, int4-g32, int4-g64, int4-g128 or symmetric-int4-g64; all by default")
+    types = "fp32, bf16, int8, int4-g32, int4-g64, int4-g128 or symmetric-int4-g64"
+    parser.add_argument("--type", default="", help=f"{types}; all by default")
     parser.add_argument("--json", type=Path, help="write the records here, too")
     arguments = parser.parse_args()
     ceilings, *records = measure(arguments.threads, arguments.type)

@@ -14,7 +14,7 @@ class BuildConfig(BaseModel):
         default="bf16", description="Element type of weights that are not quantized, and of the KV cache."
     )
     weights: Literal["int8", "int4"] | None = Field(
-        default=None, description="Quantize linear layers, round to nearest."
+        default=None, description="Quantize linear layers, round to nearest; int4 with zero points."
     )
     group_size: int | None = Field(
         default=None,

@@ -14,7 +14,7 @@ def quantize_asymmetric(x: np.ndarray, origin: tuple[int, int]) -> tuple[np.ndar
     Returns q, int8 in [-8, 7] of the same shape, and float32 scale and zero [rows, groups], exact in fp16. For each of
     a few grids, centred on the group's range, weights are rounded to the grid, the grid is moved to the least squares
     fit of the weights to their integers, and they are rounded again (as GGML searches for Q4_K); the grid with the
-    least squared error stays, or zeros. Weights that lie on such a grid, as those of GGUF's Q4_1, come back as they were.
+    least squared error stays, or zeros. Weights on such a grid, as those of GGUF's Q4_1, come back as they were.
 
     Raises BuildError naming a row that holds NaN, an infinity, or a weight whose scale overflows fp16.
     """

@@ -10,7 +10,7 @@ import pytest
 
 from enginesmith.builder import build as build_module
 from enginesmith.builder.build import build
-from enginesmith.builder.check import BARS, compare
+from enginesmith.builder.check import BARS, INT4_BARS, compare
 from enginesmith.builder.config import BuildConfig
 from enginesmith.errors import BuildError, CheckpointError, ToolchainError
 
@@ -98,7 +98,7 @@ def test_a_missing_tensor_is_reported_before_anything_is_made(llama: Path, outpu
 def test_the_check_sees_a_wrong_engine():
     random = np.random.default_rng(0)
     right = random.normal(0, 3, (20, 100))
-    for distance_bar, kl_bar in BARS.values():
+    for distance_bar, kl_bar in (*BARS.values(), *(bar for _, bar in INT4_BARS)):
         assert compare(right, right, distance_bar, kl_bar).passed
         assert not compare(random.permutation(right), right, distance_bar, kl_bar).passed
         assert not compare(np.where(right > 8, np.nan, right), right, distance_bar, kl_bar).passed

@@ -108,7 +108,10 @@ def test_tiny_weights(spread: float) -> None:
 def test_a_short_last_group_and_other_rows_do_not_matter() -> None:
     w = np.random.default_rng(5).standard_normal((700, 520)).astype(np.float32)
     weight = quantize(w, zeros(48))
-    for rows, columns, groups in ((slice(250, 260), slice(0, 480), slice(0, 10)), (slice(9, 10), slice(480, 520), [10])):
+    for rows, columns, groups in (
+        (slice(250, 260), slice(0, 480), slice(0, 10)),
+        (slice(9, 10), slice(480, 520), [10]),
+    ):
         part = quantize(w[rows, columns], zeros(48))
         assert part.zero is not None
         assert weight.zero is not None
