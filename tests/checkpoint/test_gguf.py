@@ -1,6 +1,7 @@
 """The import of a real GGUF file. What it must equal is what Transformers itself makes of that file."""
 
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -56,7 +57,7 @@ def test_the_model_speaks(checkpoint: Checkpoint) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model = AutoModelForCausalLM.from_pretrained(checkpoint.path, dtype=torch.float32)
+    model: Any = AutoModelForCausalLM.from_pretrained(checkpoint.path, dtype=torch.float32)
     parameters = {name: tensor.shape for name, tensor in model.named_parameters()}
     assert bind(checkpoint, parameters, {"lm_head.weight": "model.embed_tokens.weight"}).keys() == parameters.keys()
     tokenizer = AutoTokenizer.from_pretrained(checkpoint.path)

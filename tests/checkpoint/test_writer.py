@@ -19,7 +19,7 @@ def test_any_order_and_by_rows(tmp_path: Path) -> None:
     with new_safetensors(path, LAYOUT) as writer:
         writer.write("b", b)
         writer.write("a", a[2:], 2)
-        writer.write("s", np.float32(7).reshape(()))
+        writer.write("s", np.array(7, np.float32))
         assert writer.incomplete == ["a"]
         writer.write("a", a[:2])
     loaded = load_file(path)

@@ -55,7 +55,8 @@ int es_open(const EsOpenArgs* args, EsEngine** engine) {
   if (reinterpret_cast<uintptr_t>(args->weights) % 64) return fail("toy: weights are not aligned");
   *engine = new EsEngine;
   for (int g = 0; g < 2; ++g) (*engine)->cache[g].resize(size_t(args->num_blocks[g]) * kBlock);
-  for (uint64_t i = 0; i < args->weights_bytes; ++i) (*engine)->weights_hash = mix((*engine)->weights_hash, args->weights[i]);
+  for (uint64_t i = 0; i < args->weights_bytes; ++i)
+    (*engine)->weights_hash = mix((*engine)->weights_hash, args->weights[i]);
   return 0;
 }
 

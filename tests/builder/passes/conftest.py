@@ -6,9 +6,11 @@ import evaluate_network
 import numpy as np
 import onnx_ir as ir
 import pytest
+from known import known
 from onnx.reference import ReferenceEvaluator
 
 from enginesmith.builder.passes import numpy_ops
+from enginesmith.builder.passes.graph import dims
 
 F32, I64 = ir.DataType.FLOAT, ir.DataType.INT64
 TOKENS, ROWS = 5, 2
@@ -30,9 +32,12 @@ class NetworkBuilder:
         self.graph.initializers.add(value)
         return value
 
-    def constant(self, array: object, dtype: type = np.float32) -> ir.Value:
-        tensor = ir.tensor(np.array(array, dtype), name=f"constant_{len(self.graph.initializers)}")
-        value = ir.Value(name=tensor.name, shape=tensor.shape, type=ir.TensorType(tensor.dtype), const_value=tensor)
+    def constant(self, numbers: object, dtype: type = np.float32) -> ir.Value:
+        array = np.array(numbers, dtype)
+        tensor = ir.tensor(array, name=f"constant_{len(self.graph.initializers)}")
+        value = ir.Value(
+            name=tensor.name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
+        )
         self.graph.register_initializer(value)
         return value
 
@@ -56,9 +61,9 @@ class NetworkBuilder:
 
     def linear(self, x: ir.Value, weight: ir.Value, bias: ir.Value | None = None, **attrs) -> ir.Value:
         """A Linear node, as the linear pass makes it."""
-        n = weight.shape[1 if attrs.get("transposed") else 0]
+        n = known(dims(weight))[1 if attrs.get("transposed") else 0]
         inputs = [x, weight] + ([bias] if bias is not None else [])
-        return self.op("enginesmith::Linear", inputs, (*x.shape[:-1], n), **attrs)
+        return self.op("enginesmith::Linear", inputs, (*known(dims(x))[:-1], n), **attrs)
 
     def output(self, *values: ir.Value) -> None:
         self.graph.outputs.extend(values)
@@ -76,6 +81,10 @@ def net() -> NetworkBuilder:
     return NetworkBuilder()
 
 
+def name_of(value: ir.Value) -> str:
+    return known(value.name)
+
+
 _DEFAULTS = {"offset": 0.0, "softcap": 0.0, "window": 0, "chunk": 0, "causal": 1}
 
 
@@ -86,8 +95,8 @@ def _run_node(node: ir.Node, inputs: list[np.ndarray | None]) -> list[np.ndarray
         return list(outputs) if isinstance(outputs, tuple) else [outputs]
     if node.op_type in ("Erf", "Gelu"):  # the reference evaluator is slow, or has none
         return numpy_ops.apply(node, inputs)
-    feeds = {value.name: array for value, array in zip(node.inputs, inputs, strict=True) if value is not None}
-    return list(ReferenceEvaluator(ir.to_proto(node)).run(None, feeds))
+    feeds = {name_of(value): array for value, array in zip(node.inputs, inputs, strict=True) if value is not None}
+    return [np.asarray(output) for output in ReferenceEvaluator(ir.to_proto(node)).run(None, feeds)]
 
 
 def run_network(graph: ir.Graph, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -100,11 +109,11 @@ def run_network(graph: ir.Graph, feeds: dict[str, np.ndarray]) -> dict[str, np.n
         if value.const_value is not None:
             values[name] = value.const_value.numpy()
     for node in graph:
-        inputs = [None if value is None else values[value.name] for value in node.inputs]
+        inputs = [None if value is None else values[name_of(value)] for value in node.inputs]
         for output, array in zip(node.outputs, _run_node(node, inputs), strict=True):
-            assert output.name not in values, f"two values are called {output.name}"
-            values[output.name] = np.asarray(array)
-            _check_type(output, values[output.name])
+            assert name_of(output) not in values, f"two values are called {output.name}"
+            values[name_of(output)] = np.asarray(array)
+            _check_type(output, values[name_of(output)])
     return values
 
 
@@ -113,9 +122,14 @@ def _check_type(value: ir.Value, array: np.ndarray) -> None:
     assert value.dtype is not None, f"{value.name} has no type"
     assert value.shape is not None, f"{value.name} has no shape"
     assert value.dtype.numpy() == array.dtype, f"{value.name}: declared {value.dtype}, is {array.dtype}"
+    assert _sizes(value.shape) == array.shape, f"{value.name}: declared {value.shape}, is {array.shape}"
+
+
+def _sizes(shape: ir.Shape | None) -> tuple[int, ...]:
     sizes = {"T": TOKENS, "R": ROWS}
-    declared = tuple(d if isinstance(d, int) else d.evaluate(sizes) for d in value.shape.dims)
-    assert declared == array.shape, f"{value.name}: declared {value.shape}, is {array.shape}"
+    dims = [d if isinstance(d, int) else d.evaluate(sizes) for d in known(shape).dims]
+    assert all(isinstance(d, int) for d in dims), f"{shape} has dimensions other than T and R"
+    return tuple(d for d in dims if isinstance(d, int))
 
 
 def random_feeds(graph: ir.Graph, seed: int = 0, scale: float = 0.5) -> dict[str, np.ndarray]:
@@ -124,11 +138,11 @@ def random_feeds(graph: ir.Graph, seed: int = 0, scale: float = 0.5) -> dict[str
     feeds = {}
     parameters = [value for value in graph.initializers.values() if value.const_value is None]
     for value in [*graph.inputs, *parameters]:
-        shape = [d if isinstance(d, int) else d.evaluate({"T": TOKENS, "R": ROWS}) for d in value.shape.dims]
+        shape = _sizes(value.shape)
         if value.dtype == I64:
-            feeds[value.name] = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
+            feeds[name_of(value)] = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
         else:
-            feeds[value.name] = (scale * rng.standard_normal(shape)).astype(np.float32)
+            feeds[name_of(value)] = (scale * rng.standard_normal(shape)).astype(np.float32)
     return feeds
 
 
@@ -139,8 +153,8 @@ def check() -> Callable[[NetworkBuilder, Callable[[ir.Graph], int]], int]:
     def apply(net: NetworkBuilder, run_pass: Callable[[ir.Graph], int]) -> int:
         feeds = random_feeds(net.graph)
         before = run_network(net.graph, feeds)
-        expected = [before[value.name] for value in net.graph.outputs]
-        names = [value.name for value in net.graph.outputs]
+        names = [name_of(value) for value in net.graph.outputs]
+        expected = [before[name] for name in names]
         count = run_pass(net.graph)
         after = run_network(net.graph, feeds)
         assert [value.name for value in net.graph.outputs] == names

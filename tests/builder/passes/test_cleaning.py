@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from known import known
 
 from enginesmith.builder.passes.common_subexpressions import eliminate_common_subexpressions
 from enginesmith.builder.passes.dead_code import eliminate_dead_code
@@ -83,7 +84,7 @@ def test_reshapes_merge(net, check, x):
     check(net, merge_views)
     node = net.only("Reshape")
     assert node.inputs[0] is x
-    assert constant(node.inputs[1]).tolist() == [1, -1, 4, 2]
+    assert known(constant(node.inputs[1])).tolist() == [1, -1, 4, 2]
 
 
 def test_reshapes_that_return_cancel(net, check, x):
@@ -122,7 +123,7 @@ def test_computed_expand_target(net, check, x):
     shape = net.op("Concat", [net.integers(1, 3), _length(net, x), net.integers(8)], [4], 7, axis=0)
     finish(net, net.op("Expand", [y, shape], [1, 3, "T", 8]))
     assert check(net, make_shapes_static) == 1
-    assert constant(net.only("Expand").inputs[1]).tolist() == [1, 3, 1, 8]
+    assert known(constant(net.only("Expand").inputs[1])).tolist() == [1, 3, 1, 8]
 
 
 def test_expand_to_the_number_of_tokens_stays(net, check, x):
@@ -142,7 +143,7 @@ def test_sequence_of_chunks(net, check, x):
     pieces = [net.op("SequenceAt", [sequence, net.constant(i, np.int64)], [1, "T", n]) for i, n in enumerate((3, 3, 2))]
     finish(net, *pieces)
     assert make_splits(net.graph) == 1
-    assert constant(net.only("Split").inputs[1]).tolist() == [3, 3, 2]
+    assert known(constant(net.only("Split").inputs[1])).tolist() == [3, 3, 2]
     assert [output.shape[-1] for output in net.only("Split").outputs] == [3, 3, 2]
     assert net.count("SplitToSequence") == net.count("SequenceAt") == 0
 

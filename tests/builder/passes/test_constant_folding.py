@@ -1,4 +1,5 @@
 import numpy as np
+from known import known
 
 from enginesmith.builder.passes.constant_folding import fold_constants
 from enginesmith.builder.passes.graph import constant
@@ -44,7 +45,7 @@ def test_integer_division_rounds_towards_zero(net, check):
     y = net.op("Div", [net.integers(-7, 7), net.integers(2, -2)], [2], 7)
     net.output(net.op("Add", [net.input("x", [2], 7), y], [2], 7))
     check(net, fold_constants)
-    assert constant(net.only("Add").inputs[1]).tolist() == [-3, -3]
+    assert known(constant(net.only("Add").inputs[1])).tolist() == [-3, -3]
 
 
 def test_folded_output_keeps_its_name(net, check):

@@ -1,3 +1,5 @@
+from typing import cast
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -100,7 +102,7 @@ def test_row_ranges_cross_pieces_of_a_concat(net, w, v):
 def test_only_the_rows_wanted_are_read(net, w, v):
     merged = net.op("Concat", [w, v], [13, 6], axis=0)
     stored = {"w": Recorder(W), "v": Recorder(V)}
-    rows(merged, 6, 9, lambda name: stored[name])
+    rows(merged, 6, 9, lambda name: cast(np.ndarray, stored[name]))
     assert (stored["w"].taken, stored["v"].taken) == (12, 6)
 
 
@@ -119,7 +121,7 @@ def test_reshape_reads_covering_rows(net):
     stored = Recorder(np.arange(2 * 4 * 6, dtype=np.float32).reshape(2, 4, 6))
     experts = net.parameter("e", [2, 4, 6])
     flat = net.op("Reshape", [experts, net.integers(8, 6)], [8, 6])
-    np.testing.assert_array_equal(rows(flat, 1, 3, lambda _: stored), stored.array.reshape(8, 6)[1:3])
+    np.testing.assert_array_equal(rows(flat, 1, 3, lambda _: cast(np.ndarray, stored)), stored.array.reshape(8, 6)[1:3])
     assert stored.taken == 24
 
 

@@ -72,9 +72,9 @@ def test_the_key_holds_what_a_trace_depends_on(monkeypatch):
     assert cache.key(config, 16) != key
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(traced, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_no_error(traced, tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "new_folder", lambda _: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
-        cache.new_folder(None)
+        cache.new_folder(tmp_path)
     cache.store("key", traced("llama"))
     assert cache.load("key") is None

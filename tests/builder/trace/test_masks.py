@@ -1,3 +1,5 @@
+from typing import cast
+
 import pytest
 import torch
 from transformers import masking_utils
@@ -46,6 +48,11 @@ def test_other_masks_are_refused_by_name(function):
 def test_a_lazy_mask_may_be_trimmed_but_not_computed_with():
     mask = LazyMask(MaskSpec(causal=True))
     assert mask[:, :, :, :7] is mask
-    for compute in (lambda: mask[:, :, 1:], lambda: mask.shape, lambda: torch.zeros(2) + mask, lambda: mask.to("cpu")):
+    for compute in (
+        lambda: mask[:, :, 1:],
+        lambda: mask.shape,
+        lambda: torch.zeros(2) + cast(torch.Tensor, mask),
+        lambda: mask.to("cpu"),
+    ):
         with pytest.raises(UnsupportedModelError, match="computes with its attention mask"):
             compute()

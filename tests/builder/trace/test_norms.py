@@ -1,5 +1,6 @@
 import pytest
 import torch
+from known import known
 from torch import nn
 from transformers.activations import ACT2FN
 
@@ -48,7 +49,7 @@ def test_norms_are_known_by_what_they_compute(formula, kind):
 
 
 def test_recognised_norm_computes_what_the_module_does():
-    kind = recognise_norm(Norm(lambda x, w, e: rms(x, e) * (1 + w)))
+    kind = known(recognise_norm(Norm(lambda x, w, e: rms(x, e) * (1 + w))))
     x, w = torch.randn(4, 6), torch.randn(6)
     torch.testing.assert_close(kind.apply(x, w), rms(x, 1e-6) * (1 + w))
 
