@@ -23,7 +23,7 @@ def quantize(weight: np.ndarray, scheme: WeightScheme) -> QuantizedWeight:
 
     Raises BuildError naming a row that holds NaN, an infinity, or a weight whose scale overflows fp16.
     """
-    if scheme.type not in (WeightType.INT8, WeightType.INT4):
+    if not scheme.type.is_integer:
         raise ValueError(f"round to nearest makes int8 or int4, not {scheme.type}")
     n, k = weight.shape
     group = scheme.group_size or max(k, 1)

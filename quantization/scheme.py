@@ -16,6 +16,10 @@ class WeightType(StrEnum):
     def bits(self) -> int:
         return {"fp32": 32, "bf16": 16, "int8": 8, "int4": 4}[self.value]
 
+    @property
+    def is_integer(self) -> bool:
+        return self in (WeightType.INT8, WeightType.INT4)
+
 
 @dataclass(frozen=True)
 class WeightScheme:

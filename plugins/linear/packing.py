@@ -72,9 +72,9 @@ class LinearLayout:
     def pack(self, rows: Rows, out: np.ndarray, up_rows: Rows | None = None) -> None:
         """Writes the weight into `out`, uint8 [nbytes], with a few tens of megabytes of working memory.
 
-        `rows(first, last)` gives those rows of the weight [n, k] in float32 or, for integer schemes, already quantized,
-        with zeros where the scheme is asymmetric. Float32 rows are rounded to nearest. A gated layout takes the gate
-        from `rows` and the other projection from `up_rows`.
+        `rows(first, last)` gives those rows of the weight [n, k]: in float32 or, for integer schemes, quantized, with
+        zeros where the scheme is asymmetric. A gated layout takes the gate from `rows` and the other projection from
+        `up_rows`.
         """
         if out.dtype != np.uint8 or out.shape != (self.nbytes,) or not out.flags.c_contiguous:
             raise ValueError(f"out must be contiguous uint8 [{self.nbytes}], not {out.dtype} {list(out.shape)}")
@@ -123,26 +123,23 @@ class LinearLayout:
     def _pack_panels(self, values: np.ndarray | QuantizedWeight, out: np.ndarray) -> None:
         outputs = len(out) * PANEL
         scratch = np.empty(out.shape, np.uint8)
-        if self.scheme.type in (WeightType.FP32, WeightType.BF16):
+        self._check_rows(values)
+        if not isinstance(values, QuantizedWeight):
             weight = _whole(np.asarray(values, np.float32), outputs)
             if self.scheme.type is WeightType.FP32:
                 panels.write_fp32(weight, scratch)
             else:
                 panels.write_bf16(weight, self.isa, scratch)
         else:
-            weight = self._quantized(values)
-            scales = [_whole(part, outputs) for part in (weight.scale, weight.zero) if part is not None]
-            self._write_integers(_whole(weight.q, outputs), scales, scratch)
+            scales = [_whole(part, outputs) for part in (values.scale, values.zero) if part is not None]
+            self._write_integers(_whole(values.q, outputs), scales, scratch)
         out[...] = scratch
 
-    def _quantized(self, values: np.ndarray | QuantizedWeight) -> QuantizedWeight:
-        if isinstance(values, QuantizedWeight):
-            if (values.zero is None) != self.scheme.symmetric:
-                raise ValueError(f"{self.scheme} takes {'no' if self.scheme.symmetric else 'also'} zeros")
-            return values
-        from ...quantization.rtn import quantize
-
-        return quantize(values, self.scheme)
+    def _check_rows(self, values: np.ndarray | QuantizedWeight) -> None:
+        if isinstance(values, QuantizedWeight) != self.scheme.type.is_integer:
+            raise ValueError(f"{self.scheme} takes {'quantized' if self.scheme.type.is_integer else 'float32'} rows")
+        if isinstance(values, QuantizedWeight) and (values.zero is None) != self.scheme.symmetric:
+            raise ValueError(f"{self.scheme} takes {'no' if self.scheme.symmetric else 'also'} zeros")
 
     def _write_integers(self, q: np.ndarray, scales: list[np.ndarray], out: np.ndarray) -> None:
         """q: int8 [32 P, K]; scales and perhaps zeros: float32 [32 P, groups or 1]."""

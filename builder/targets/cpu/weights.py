@@ -11,7 +11,10 @@ import onnx_ir as ir
 
 from ....errors import BuildError
 from ....plugins.cpu.isa import Isa
+from ....plugins.linear.packing import Rows
 from ....progress import NoProgress, Progress
+from ....quantization.quantized import QuantizedWeight
+from ....quantization.rtn import quantize
 from ...passes import derived
 from .emit_calls import layout_of
 from .memory_plan import align
@@ -80,13 +83,14 @@ def _release(mapped: mmap.mmap, offset: int, nbytes: int) -> None:
 
 
 def _write_linear(weight: LinearWeight, isa: Isa, out: np.ndarray, read: Read) -> None:
-    sources = [_rows_of(source, read, transposed=weight.transposed) for source in weight.sources]
+    sources = [_rows_of(source, weight, read) for source in weight.sources]
     layout_of(weight, isa).pack(sources[0], out, *sources[1:])
 
 
-def _rows_of(source: ir.Value, read: Read, *, transposed: bool) -> Callable[[int, int], np.ndarray]:
-    def rows(first: int, last: int) -> np.ndarray:
-        return _finite(derived.rows(source, first, last, read, transposed=transposed), source)
+def _rows_of(source: ir.Value, weight: LinearWeight, read: Read) -> Rows:
+    def rows(first: int, last: int) -> np.ndarray | QuantizedWeight:
+        values = _finite(derived.rows(source, first, last, read, transposed=weight.transposed), source)
+        return quantize(values, weight.scheme) if weight.scheme.type.is_integer else values
 
     return rows
 
