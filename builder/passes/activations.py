@@ -5,43 +5,17 @@ alive; that piece is then evaluated on sample points and compared with the funct
 a function is found this way: x * sigmoid(x), Gelu, 0.5 * x * (1 + tanh(...)), Relu squared by Mul or by Pow.
 """
 
-from collections.abc import Callable
-from enum import StrEnum
-
 import numpy as np
 import onnx_ir as ir
 
+from ...plugins.linear.activation import Activation
 from . import numpy_ops
 from .graph import is_op
 from .probe import pieces
 
-
-class Activation(StrEnum):
-    """The functions that Linear and GatedMLP can apply; values as in the attribute `activation`."""
-
-    GELU = "gelu"
-    GELU_TANH = "gelu_tanh"
-    SILU = "silu"
-    RELU = "relu"
-    RELU2 = "relu2"
-    QUICK_GELU = "quick_gelu"
-    TANH = "tanh"
-    SIGMOID = "sigmoid"
-
-
-FUNCTIONS: dict[Activation, Callable[[np.ndarray], np.ndarray]] = {
-    Activation.GELU: numpy_ops.gelu,
-    Activation.GELU_TANH: numpy_ops.gelu_tanh,
-    Activation.SILU: lambda x: x * numpy_ops.sigmoid(x),
-    Activation.RELU: lambda x: np.maximum(x, 0),
-    Activation.RELU2: lambda x: np.maximum(x, 0) ** 2,
-    Activation.QUICK_GELU: lambda x: x * numpy_ops.sigmoid(1.702 * x),
-    Activation.TANH: np.tanh,
-    Activation.SIGMOID: numpy_ops.sigmoid,
-}
-
 _SAMPLES = np.concatenate([np.linspace(-12.0, 12.0, 193), [-60.0, -30.0, -1e-3, 1e-3, 30.0, 60.0]])
 _TOLERANCE = 2e-6  # of max(1, |y|): float32 constants of the formulas differ by less, gelu and gelu_tanh by 5e-4
+_EXPECTED = {activation: activation(_SAMPLES) for activation in Activation if activation is not Activation.NONE}
 
 
 def recognise(value: ir.Value) -> tuple[Activation, ir.Value] | None:
@@ -53,8 +27,7 @@ def recognise(value: ir.Value) -> tuple[Activation, ir.Value] | None:
     for piece in pieces(value, _SAMPLES, _is_elementwise, _evaluate):
         if not piece.is_exclusive:
             continue
-        for activation, function in FUNCTIONS.items():
-            expected = function(_SAMPLES)
+        for activation, expected in _EXPECTED.items():
             if np.all(np.abs(piece.samples - expected) <= _TOLERANCE * np.maximum(1.0, np.abs(expected))):
                 found = activation, piece.result
     return found

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from ...plugins.linear.activation import Activation
 from . import graph as g
-from .activations import Activation, recognise
+from .activations import recognise
 from .linear import Linear, read_linear
 
 

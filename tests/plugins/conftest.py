@@ -2,53 +2,35 @@
 
 import ctypes
 import hashlib
-import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Callable
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-import enginesmith
 from enginesmith.atomic import new_file
+from enginesmith.builder.targets.cpu import toolchain
 from enginesmith.cache import cache_dir
+from enginesmith.errors import ToolchainError
 from enginesmith.plugins.cpu.isa import Isa, machine_flags
 
-PLUGINS = Path(enginesmith.__file__).parent / "plugins"
 FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wextra", "-fPIC", "-pthread")
-
-
-@cache
-def compiler() -> tuple[str, ...] | None:
-    """The C++ compiler's command: $CXX, g++, clang++, or the one in the package ziglang."""
-    for name in (os.environ.get("CXX") or "", "g++", "clang++"):
-        if shutil.which(name):
-            return (name,)
-    return (sys.executable, "-m", "ziglang", "c++") if find_spec("ziglang") else None
-
-
-@cache
-def headers_digest() -> bytes:
-    texts = (path.read_bytes() for path in sorted(PLUGINS.rglob("*.h")))
-    return hashlib.sha256(b"\0".join(texts)).digest()
 
 
 def compile_command(isa: Isa) -> list[str]:
     """The compiler with the options that engines are compiled with; skips the test where there is none."""
-    command = compiler()
-    if command is None:
-        pytest.skip("no C++ compiler: install g++ or the package ziglang")
-    return [*command, *FLAGS, *isa.compiler_flags, "-I", str(PLUGINS)]
+    try:
+        compiler = toolchain.find_compiler()
+    except ToolchainError as error:
+        pytest.skip(str(error))
+    return [*compiler.command, *FLAGS, *isa.compiler_flags, "-I", str(toolchain.PLUGINS)]
 
 
 def compile_shared(source: str, isa: Isa) -> Path:
-    """The shared object of `source`, from the cache where the same source, headers and flags were compiled before."""
+    """The shared object of `source`, from the cache where the same source, headers and options were compiled before."""
     arguments = [*compile_command(isa), "-shared"]
-    key = hashlib.sha256(headers_digest() + "\0".join([source, *arguments]).encode()).hexdigest()[:32]
+    headers = sorted(toolchain.headers_of(source).values())
+    key = hashlib.sha256("\0".join([source, *arguments, *headers]).encode()).hexdigest()[:32]
     library = cache_dir("test-kernels") / f"{key}.so"
     if not library.exists():
         with new_file(library) as partial:

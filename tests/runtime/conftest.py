@@ -1,6 +1,5 @@
 """A toy engine folder that speaks the real ABI, and a tokenizer trained on the spot."""
 
-import os
 import random
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from enginesmith.atomic import new_folder
+from enginesmith.builder.targets.cpu.toolchain import find_compiler
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.runtime import integrity
 from enginesmith.runtime.engine_dir import write_engine
@@ -82,9 +82,7 @@ def byte_fallback_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def toy_library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     """Compiles the toy engine; the salt makes libraries that answer differently."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
-        pytest.skip("no C++ compiler")
+    command = find_compiler().command
     folder = tmp_path_factory.mktemp("toy_library")
 
     def compile_toy(salt: int) -> Path:
@@ -93,7 +91,7 @@ def toy_library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Pat
             defines = [f"-DTOY_SALT={salt}", "-DTOY_VOCAB=300", f"-DTOY_BLOCK={BLOCK}", f"-DTOY_WINDOW={WINDOW}"]
             options = ["-std=c++17", "-O2", "-fPIC", "-shared", "-I", str(ROOT / "plugins")]
             source = str(Path(__file__).parent / "toy_engine.cpp")
-            subprocess.run([compiler, *options, *defines, source, "-o", str(library)], check=True)
+            subprocess.run([*command, *options, *defines, source, "-o", str(library)], check=True)
         return library
 
     return compile_toy
