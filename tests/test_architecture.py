@@ -25,7 +25,7 @@ ALLOWED = {
 }
 GROUND = {"errors", "cache", "atomic", "progress"}
 # What a packer is given: a weight's scheme, and integers. Plain data, which everything above the checkpoint may know.
-DEFINITIONS = {("quantization", "scheme"), ("quantization", "quantized")}
+DEFINITIONS = (("quantization", "scheme"), ("quantization", "quantized"))
 HEAVY = {
     "torch",
     "transformers",
