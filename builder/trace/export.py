@@ -62,6 +62,11 @@ def _reason(model: nn.Module, error: Exception) -> str:
         if isinstance(cause, UnsupportedModelError):
             return f"{type(model).__name__}: {cause}"
         cause = cause.__cause__ or cause.__context__
+    if "specialized it to be a constant" in str(error):  # torch.export of a loop over tokens
+        return (
+            f"{type(model).__name__} fixes the number of tokens, as a recurrence or a scan over them does: an "
+            "operation that engines lack, for between tokens they know attention alone"
+        )
     first_line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return f"{type(model).__name__} cannot be traced: {type(error).__name__}: {first_line.strip()}"
 

@@ -40,7 +40,7 @@ def test_a_model_that_is_no_causal_language_model_is_refused():
         ({**FAMILIES["llama"], "num_attention_heads": 7}, r"7|heads"),
         (
             {"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 1, "vocab_size": 128, "state_size": 8},
-            "Mamba",
+            "MambaForCausalLM fixes the number of tokens, as a recurrence",
         ),
     ],
 )
