@@ -1,4 +1,4 @@
-"""Traced networks of tiny models, each traced once."""
+"""Traced networks of tiny models, each traced once: by whichever test comes first, through the cache of traces."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,15 +12,14 @@ Traced = Callable[..., Any]
 @pytest.fixture(scope="session")
 def traced() -> Traced:
     """A function (family, max_seq_len=16) -> Network."""
-    from enginesmith.builder.trace.build import build_network
-    from enginesmith.progress import NoProgress
+    from enginesmith.builder.trace.trace import trace
 
     made: dict[tuple[str, int], Any] = {}
 
-    def trace(family: str, max_seq_len: int = 16) -> Any:
+    def traced(family: str, max_seq_len: int = 16) -> Any:
         key = (family, max_seq_len)
         if key not in made:
-            made[key] = build_network(FAMILIES[family], max_seq_len, NoProgress())
+            made[key] = trace(FAMILIES[family], max_seq_len=max_seq_len)
         return made[key]
 
-    return trace
+    return traced
