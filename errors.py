@@ -1,5 +1,18 @@
 """Every error a user can meet. Each message says what was wrong, where, the limit, the value found, and what to do."""
 
+import reprlib
+
+_brief = reprlib.Repr()
+_brief.maxlevel, _brief.maxstring, _brief.maxother, _brief.maxlong = 2, 80, 80, 80
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: the beginning of a long one, however deep, wide or self-containing it is."""
+    try:
+        return _brief.repr(value)
+    except ValueError:  # Python prints no integer of more than 4300 digits
+        return "an integer too long to show"
+
 
 class EnginesmithError(Exception):
     """Base of all errors that are the user's to fix. The CLI prints the message and exits with code 2."""

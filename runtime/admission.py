@@ -1,12 +1,14 @@
 """From what a caller asks to a request the engine can serve: every limit is checked here, before anything is queued."""
 
+import math
 import os
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
+from typing import SupportsIndex
 
-from ..errors import RequestError
+from ..errors import RequestError, shown
 from .detokenizer import Detokenizer
 from .executors.executor import SampleRow
 from .kv_cache.manager import KvCacheManager
@@ -42,7 +44,7 @@ class Admission:
         """A request for a prompt, text or token ids. Raises RequestError naming the limit, the value and the fix."""
         arrival = time.perf_counter()
         if isinstance(prompt, str):
-            token_ids = array("i", self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens))
+            token_ids = self._checked_ids(self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens))
         else:
             token_ids = self._checked_ids(prompt)
         max_output = self._max_output(len(token_ids), params)
@@ -55,6 +57,7 @@ class Admission:
         row = SampleRow(params, seed, token_ids, prompt_length=len(token_ids))
         if params.min_tokens:
             row.set_bias(ban=output_text.stop_tokens)
+        self._check_choice(row)
         return Request(
             next(self._ids),
             row,
@@ -68,12 +71,24 @@ class Admission:
         )
 
     def _checked_ids(self, token_ids: Sequence[int]) -> array:
+        """Token ids, also of NumPy's integer types; a damaged tokenizer's are looked at too."""
+        if isinstance(token_ids, bytes | bytearray | Mapping) or not isinstance(token_ids, Collection):
+            raise RequestError(f"prompt must be text or a list of token ids, got {type(token_ids).__name__}")
         for index, token in enumerate(token_ids):
-            if not isinstance(token, int) or not 0 <= token < self._vocab_size:
+            if isinstance(token, bool) or not isinstance(token, SupportsIndex) or not 0 <= token < self._vocab_size:
                 raise RequestError(
-                    f"prompt: token ids must be integers in [0, {self._vocab_size}), got {token!r} at position {index}"
+                    f"prompt: token ids must be integers in [0, {self._vocab_size}), got {shown(token)} "
+                    f"at position {index}"
                 )
         return array("i", token_ids)
+
+    def _check_choice(self, row: SampleRow) -> None:
+        """A token must be left to draw."""
+        banned = sum(bias == -math.inf for bias in row.bias_values or ())
+        if banned >= self._vocab_size:
+            raise RequestError(
+                f"logit_bias and min_tokens ban all {banned} tokens of the vocabulary: leave at least one to draw"
+            )
 
     def _max_output(self, prompt_length: int, params: SamplingParams) -> int:
         """Most tokens the request may generate."""
@@ -89,9 +104,9 @@ class Admission:
         max_tokens = room if params.max_tokens is None else params.max_tokens
         if max_tokens > room:
             raise RequestError(
-                f"prompt ({prompt_length} tokens) and max_tokens ({max_tokens}) together exceed this engine's "
+                f"prompt ({prompt_length} tokens) and max_tokens ({shown(max_tokens)}) together exceed this engine's "
                 f"max_seq_len of {self._max_seq_len}: lower max_tokens to at most {room}, shorten the prompt, "
-                f"or rebuild with --max-seq-len {prompt_length + max_tokens}"
+                f"or rebuild with --max-seq-len {shown(prompt_length + max_tokens)}"
             )
         if params.min_tokens > max_tokens:
             raise RequestError(f"min_tokens must be at most {max_tokens}, all that is left, got {params.min_tokens}")

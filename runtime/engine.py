@@ -45,7 +45,7 @@ class Engine:
         """Run one step; returns the requests that took part.
 
         A step is a transaction: until it has executed and sampled, no request has moved. When that fails, the requests
-        of the step end with the error, their blocks are free again, and all others go on.
+        that cannot be served end with the error, their blocks are free again, and all others go on.
         """
         plan = self.scheduler.schedule()
         if not plan.counts:
@@ -54,11 +54,26 @@ class Engine:
         try:
             drawn = self._execute(plan)
         except Exception as error:
-            for request in plan.counts:
-                self._fail(request, error)
-        else:
-            self._commit(plan, drawn, started)
+            drawn = self._execute_apart(plan, error)
+        self._commit(plan, drawn, started)
         return list(plan.counts)
+
+    def _execute_apart(self, plan: Plan, error: Exception) -> list[tuple[Request, Sample]]:
+        """After a failed step: each request by itself, so that only those fail that cannot be served.
+
+        A request's results are the same alone, and keys and values may be written again.
+        """
+        drawn = []
+        for request, count in list(plan.counts.items()):
+            try:
+                if len(plan.counts) == 1:
+                    raise error
+                single = Plan()
+                single.add(request, count)
+                drawn += self._execute(single)
+            except Exception as reason:
+                self._fail(request, reason)
+        return drawn
 
     def _execute(self, plan: Plan) -> list[tuple[Request, Sample]]:
         """Process the planned tokens, and draw one for each request that has then processed all of its own."""
@@ -78,6 +93,8 @@ class Engine:
     def _commit(self, plan: Plan, drawn: list[tuple[Request, Sample]], started: float) -> None:
         now = time.perf_counter()
         for request, count in plan.counts.items():
+            if request.finished:  # it failed
+                continue
             request.num_computed += count
             if request.metrics.first_scheduled_time is None:
                 request.metrics.first_scheduled_time = started

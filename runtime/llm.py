@@ -1,10 +1,11 @@
 """Text generation from an engine folder."""
 
 import threading
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ..errors import EngineError, RequestError
 from .admission import Admission
@@ -61,7 +62,7 @@ class LLM:
     @property
     def default_sampling_params(self) -> SamplingParams:
         """What the checkpoint's generation config advises; used where none are given."""
-        return SamplingParams(**self.manifest.model.generation_defaults)  # type: ignore[arg-type]
+        return SamplingParams().replace(**self.manifest.model.generation_defaults)
 
     def generate(
         self,
@@ -86,6 +87,7 @@ class LLM:
         **template_options: Any,
     ) -> list[RequestOutput]:
         """Answer one conversation or several. `template_options` go to `render_chat`."""
+        _require_list("messages", messages)
         conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
         prompts = [self.render_chat(conversation, **template_options) for conversation in conversations]  # type: ignore
         return self._run(prompts, sampling_params, priority, add_special_tokens=False)
@@ -95,6 +97,7 @@ class LLM:
         template = self.tokenizer.chat_template
         if template is None:
             raise RequestError("this model has no chat template: use generate with a prompt in the model's own format")
+        _require_list("messages", messages)
         return template.render(messages, **template_options)
 
     def stream(
@@ -106,7 +109,7 @@ class LLM:
         add_special_tokens: bool = True,
     ) -> Iterator[CompletionOutput]:
         """What each step adds to the output, its text empty where it must be held back. Closing the iterator aborts."""
-        params = sampling_params or self.default_sampling_params
+        (params,) = _one_each("sampling_params", sampling_params or self.default_sampling_params, SamplingParams, 1)
         request = self._admission.admit(prompt, params, priority=priority, add_special_tokens=add_special_tokens)
         return self._follow(request)
 
@@ -203,16 +206,28 @@ def _raise_failure(request: Request) -> None:
 
 
 def _prompt_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
-    if isinstance(prompts, str) or (prompts and isinstance(prompts[0], int)):
+    if isinstance(prompts, str):
+        return [prompts]
+    _require_list("prompts", prompts)
+    if prompts and isinstance(prompts[0], SupportsIndex):
         return [prompts]  # type: ignore[list-item]
     return prompts  # type: ignore[return-value]
+
+
+def _require_list(name: str, value: object) -> None:
+    if not isinstance(value, list | tuple | array):
+        raise RequestError(f"{name} must be a list, got {type(value).__name__}")
 
 
 def _one_each(name: str, value: Any, kind: type, number: int) -> Sequence[Any]:
     if isinstance(value, kind):
         return [value] * number
+    _require_list(name, value)
     if len(value) != number:
         raise RequestError(f"{name} must be one for all or one for each of the {number} prompts, got {len(value)}")
+    for item in value:
+        if not isinstance(item, kind):
+            raise RequestError(f"{name} must hold {kind.__name__} values, got {type(item).__name__}")
     return value
 
 

@@ -1,11 +1,14 @@
 """How a request samples and when it ends: vLLM's names, checked where they are made."""
 
 import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from ..errors import RequestError
+from ..errors import RequestError, shown
+
+_MAX_FLOAT = sys.float_info.max
 
 MAX_LOGPROBS = 20
 """Most `logprobs` a request may ask for."""
@@ -28,7 +31,7 @@ class SamplingParams:
     min_p: float = 0.0
     """Draw among tokens at least this likely, relative to the likeliest."""
     repetition_penalty: float = 1.0
-    """Divides positive and multiplies negative logits of tokens in prompt or output."""
+    """Divides positive and multiplies negative logits of tokens in prompt or output; within [0.001, 1000]."""
     presence_penalty: float = 0.0
     """Subtracted from logits of tokens in the output."""
     frequency_penalty: float = 0.0
@@ -60,24 +63,29 @@ class SamplingParams:
         _integer("top_k", self.top_k, -1)
         _number("top_p", self.top_p, 0, 1, open_low=True)
         _number("min_p", self.min_p, 0, 1)
-        _number("repetition_penalty", self.repetition_penalty, 0, open_low=True)
+        _number("repetition_penalty", self.repetition_penalty, 0.001, 1000)  # beyond, logits overflow
         _number("presence_penalty", self.presence_penalty, -2, 2)
         _number("frequency_penalty", self.frequency_penalty, -2, 2)
         if self.seed is not None:
             _integer("seed", self.seed, -(2**63), 2**64 - 1)
         if self.logprobs is not None:
             _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        for name in ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output"):
+            if type(getattr(self, name)) is not bool:
+                raise RequestError(f"{name} must be True or False, got {shown(getattr(self, name))}")
         self._check_collections()
 
     def _check_collections(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
+        stop = (self.stop,) if isinstance(self.stop, str) else _tuple("stop", self.stop)
         for text in stop:
             if not isinstance(text, str) or not text:
-                raise RequestError(f"stop must hold non-empty strings, got {text!r}")
+                raise RequestError(f"stop must hold non-empty strings, got {shown(text)}")
         object.__setattr__(self, "stop", stop)
-        object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
+        object.__setattr__(self, "stop_token_ids", _tuple("stop_token_ids", self.stop_token_ids))
         for token in self.stop_token_ids:
             _integer("stop_token_ids", token, 0)
+        if not isinstance(self.logit_bias, Mapping | None):
+            raise RequestError(f"logit_bias must map token ids to numbers, got {shown(self.logit_bias)}")
         for token, bias in (self.logit_bias or {}).items():
             _integer("logit_bias's token", token, 0)
             if bias != -math.inf:
@@ -112,11 +120,11 @@ def _integer(name: str, value: object, low: int, high: int | None = None) -> Non
     if type(value) is int and value >= low and (high is None or value <= high):
         return
     limits = f"at least {low}" if high is None else f"in [{low}, {high}]"
-    raise RequestError(f"{name} must be an integer {limits}, got {value!r}")
+    raise RequestError(f"{name} must be an integer {limits}, got {shown(value)}")
 
 
 def _number(name: str, value: object, low: float, high: float | None = None, *, open_low: bool = False) -> None:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_FLOAT:  # no NaN either
         above = value > low if open_low else value >= low
         if above and (high is None or value <= high):
             return
@@ -124,4 +132,12 @@ def _number(name: str, value: object, low: float, high: float | None = None, *, 
         limits = f"greater than {low}" if open_low else f"at least {low}"
     else:
         limits = f"in {'(' if open_low else '['}{low}, {high}]"
-    raise RequestError(f"{name} must be a number {limits}, got {value!r}")
+    raise RequestError(f"{name} must be a number {limits}, got {shown(value)}")
+
+
+def _tuple(name: str, value: object) -> tuple[Any, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
+        return tuple(value)
+    raise RequestError(f"{name} must be a list, got {shown(value)}")

@@ -28,7 +28,11 @@ class Tokenizer:
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """Token ids of a text; with what the tokenizer puts around a text (often a beginning-of-sequence token)."""
-        return self._rust.encode(text, add_special_tokens=add_special_tokens).ids
+        try:
+            return self._rust.encode(text, add_special_tokens=add_special_tokens).ids
+        except TypeError:  # half of a surrogate pair, which no encoding has
+            place = next((at for at, character in enumerate(text) if "\ud800" <= character <= "\udfff"), 0)
+            raise RequestError(f"prompt is not valid Unicode text: a lone surrogate at character {place}") from None
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of a whole sequence."""

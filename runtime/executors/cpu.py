@@ -25,19 +25,25 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+_MAX_THREADS = 1024
+
+
 class CpuExecutor:
     """An open engine with room for `num_blocks[g]` KV blocks in cache group g. See `Executor` for the methods."""
 
     def __init__(self, engine: EngineDir, num_blocks: Sequence[int], threads: int | None = None) -> None:
         threads = physical_cores() if threads is None else threads
-        if threads < 1:
-            raise EngineError(f"threads must be at least 1, got {threads}; leave it out to use every physical core")
+        if type(threads) is not int or not 1 <= threads <= _MAX_THREADS:
+            raise EngineError(
+                f"threads must be an integer in [1, {_MAX_THREADS}], got {threads!r}; "
+                "leave it out to use every physical core"
+            )
         handle = ctypes.c_void_p()
         self._vocab_size = engine.manifest.model.vocab_size
         self._library = _load_library(engine.library)
         self._weights = MappedFile(engine.weights)
         self._step = _StepBuffers(engine.manifest)
-        self._sample = _SampleBuffers(engine.manifest.limits.max_batch_size)
+        self._sample = _SampleBuffers(engine.manifest.limits.max_batch_size, self._vocab_size)
         blocks = (ctypes.c_int32 * len(num_blocks))(*num_blocks)
         args = EsOpenArgs(self._weights.address, self._weights.size, ctypes.addressof(blocks), len(num_blocks), threads)
         if self._library.es_open(args, handle):
@@ -139,7 +145,8 @@ class _StepBuffers:
 class _SampleBuffers:
     """An EsSample with room for `rows` rows."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
         self._temperature, self._top_p, self._min_p = _zeros("f", rows), _zeros("f", rows), _zeros("f", rows)
         self._repetition, self._presence, self._frequency = _zeros("f", rows), _zeros("f", rows), _zeros("f", rows)
         self._top_k, self._num_logprobs = _zeros("i", rows), _zeros("i", rows)
@@ -179,7 +186,7 @@ class _SampleBuffers:
             self._temperature[index] = params.temperature
             self._top_p[index] = params.top_p
             self._min_p[index] = params.min_p
-            self._top_k[index] = max(params.top_k, 0)
+            self._top_k[index] = min(max(params.top_k, 0), self._vocab_size)
             self._repetition[index] = params.repetition_penalty
             self._presence[index] = params.presence_penalty
             self._frequency[index] = params.frequency_penalty

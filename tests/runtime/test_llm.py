@@ -1,9 +1,11 @@
 """LLM on the toy engine: results, streaming, stopping, limits, failures."""
 
+import math
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from enginesmith.errors import EngineError, RequestError
@@ -192,7 +194,7 @@ def test_max_tokens_none_fills_the_sequence(llm: LLM):
     assert len(output.outputs[0].token_ids) == 6
 
 
-def test_a_failing_step_fails_its_requests_alone(llm: LLM, monkeypatch: pytest.MonkeyPatch):
+def test_a_failing_step_fails_only_the_requests_that_cannot_be_served(llm: LLM, monkeypatch: pytest.MonkeyPatch):
     expected = llm.generate("good", GREEDY)[0].outputs
     good = llm.stream("good", GREEDY)
     first = next(good)
@@ -207,8 +209,8 @@ def test_a_failing_step_fails_its_requests_alone(llm: LLM, monkeypatch: pytest.M
     low = SamplingParams(max_tokens=4)
     doomed = llm._admission.admit([99, 1, 2], low)
     llm.engine.add(doomed)
-    with pytest.raises(EngineError, match="boom"):
-        list(good)  # it shares the failing step
+    rest = list(good)  # it shares the failing step
+    assert [*first.token_ids, *(token for piece in rest for token in piece.token_ids)] == expected[0].token_ids
     assert doomed.finished
     assert isinstance(doomed.error, EngineError)
     assert every_block_is_free(llm)
@@ -269,9 +271,67 @@ def test_an_engine_rebuilt_in_place_is_the_new_one(make_toy_engine: Callable[...
 def test_bad_options(toy_engine: Path):
     with pytest.raises(EngineError, match="capacity_policy must be one of guaranteed_no_evict, max_utilization"):
         LLM(toy_engine, capacity_policy="fast")
-    with pytest.raises(EngineError, match="threads must be at least 1, got 0"):
+    with pytest.raises(EngineError, match=r"threads must be an integer in \[1, 1024\], got 0"):
         LLM(toy_engine, threads=0)
     with pytest.raises(EngineError, match=r"max_seq_len 96 needs .* kv_cache_memory is 100 bytes"):
         LLM(toy_engine, kv_cache_memory=100)
     with LLM(toy_engine, threads=1) as llm, pytest.raises(RequestError, match="one for each of the 2 prompts, got 1"):
         llm.generate(["a", "b"], [GREEDY])
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params", "message"),
+    [
+        (None, GREEDY, "prompts must be a list, got NoneType"),
+        (5, GREEDY, "prompts must be a list, got int"),
+        (b"abc", GREEDY, "prompts must be a list, got bytes"),
+        (np.array([1, 2]), GREEDY, "prompts must be a list, got ndarray"),
+        ([None], GREEDY, "prompt must be text or a list of token ids, got NoneType"),
+        (["a", 5], GREEDY, "prompt must be text or a list of token ids, got int"),
+        ([b"a"], GREEDY, "prompt must be text or a list of token ids, got bytes"),
+        ([[True]], GREEDY, "got True at position 0"),
+        (["a\ud800b"], GREEDY, "a lone surrogate at character 1"),
+        (["a"], "greedy", "sampling_params must be a list, got str"),
+        (["a"], {"max_tokens": 5}, "sampling_params must be a list, got dict"),
+        (["a"], [5], "sampling_params must hold SamplingParams values, got int"),
+    ],
+)
+def test_arguments_of_another_type(llm: LLM, prompts: object, params: object, message: str):
+    with pytest.raises(RequestError, match=message):
+        llm.generate(prompts, params)  # type: ignore[arg-type]
+    assert every_block_is_free(llm)
+
+
+@pytest.mark.parametrize("messages", [None, 5, "hi"])
+def test_conversations_of_another_type(llm: LLM, messages: object):
+    with pytest.raises(RequestError, match="messages must be a list"):
+        llm.chat(messages, GREEDY)  # type: ignore[arg-type]
+
+
+def test_token_ids_of_numpy(llm: LLM):
+    ids = [5, 6, 7]
+    assert llm.generate(list(np.array(ids)), GREEDY)[0].outputs == llm.generate(ids, GREEDY)[0].outputs
+
+
+def test_a_tokenizer_whose_ids_the_model_lacks(llm: LLM, monkeypatch: pytest.MonkeyPatch):
+    size = llm.manifest.model.vocab_size
+    monkeypatch.setattr(llm.tokenizer, "encode", lambda text, **options: [1, size])
+    with pytest.raises(RequestError, match=f"got {size} at position 1"):
+        llm.generate("a", GREEDY)
+
+
+def test_a_request_that_bans_every_token_is_refused(llm: LLM):
+    everything = range(llm.manifest.model.vocab_size)
+    banned = SamplingParams(logit_bias=dict.fromkeys(everything, -math.inf))
+    with pytest.raises(RequestError, match="ban all"):
+        llm.generate(["a"], banned)
+    with pytest.raises(RequestError, match="ban all"):
+        llm.generate(["a"], SamplingParams(stop_token_ids=everything, min_tokens=1))
+
+
+def test_top_k_of_any_size_means_all(llm: LLM):
+    outputs = [
+        llm.generate("a", SamplingParams(temperature=1, seed=1, top_k=k, ignore_eos=True))[0].outputs
+        for k in (0, 2**31, 2**80)
+    ]
+    assert outputs[0] == outputs[1] == outputs[2]

@@ -25,7 +25,9 @@ from enginesmith.runtime.sampling_params import SamplingParams
         ("top_p", 0, "top_p must be a number in (0, 1], got 0"),
         ("top_p", 1.01, "top_p must be a number in (0, 1], got 1.01"),
         ("min_p", 2, "min_p must be a number in [0, 1], got 2"),
-        ("repetition_penalty", 0, "repetition_penalty must be a number greater than 0, got 0"),
+        ("temperature", 10**400, "temperature must be a number at least 0, got 1000"),
+        ("repetition_penalty", 0, "repetition_penalty must be a number in [0.001, 1000], got 0"),
+        ("repetition_penalty", 1e-300, "repetition_penalty must be a number in [0.001, 1000], got 1e-300"),
         ("presence_penalty", 2.5, "presence_penalty must be a number in [-2, 2], got 2.5"),
         ("frequency_penalty", -3, "frequency_penalty must be a number in [-2, 2], got -3"),
         ("logit_bias", {5: 101}, "logit_bias[5] must be a number in [-100, 100], got 101"),
@@ -34,6 +36,13 @@ from enginesmith.runtime.sampling_params import SamplingParams
         ("seed", 2**64, "seed must be an integer in"),
         ("stop", ["a", ""], "stop must hold non-empty strings, got ''"),
         ("stop", [3], "stop must hold non-empty strings, got 3"),
+        ("stop", 5, "stop must be a list, got 5"),
+        ("stop_token_ids", 5, "stop_token_ids must be a list, got 5"),
+        ("stop_token_ids", b"x", "stop_token_ids must be a list, got b'x'"),
+        ("logit_bias", [1], "logit_bias must map token ids to numbers, got [1]"),
+        ("ignore_eos", "no", "ignore_eos must be True or False, got 'no'"),
+        ("skip_special_tokens", None, "skip_special_tokens must be True or False, got None"),
+        ("include_stop_str_in_output", 1, "include_stop_str_in_output must be True or False, got 1"),
         ("stop_token_ids", [-1], "stop_token_ids must be an integer at least 0, got -1"),
         ("logprobs", 21, "logprobs must be an integer in [0, 20], got 21"),
     ],
@@ -44,6 +53,16 @@ def test_values_out_of_range(field: str, value: Any, message: str):
     assert message in str(caught.value)
     assert isinstance(caught.value, EnginesmithError)
     assert isinstance(caught.value, ValueError)
+
+
+def test_errors_show_the_beginning_of_a_value_of_any_size():
+    with pytest.raises(RequestError, match="temperature must be a number at least 0, got an integer too long to show"):
+        SamplingParams(temperature=10**5000)
+    nested: Any = "x"
+    for _ in range(40):  # 2**40 items if it were written out
+        nested = [nested, nested]
+    with pytest.raises(RequestError, match=r"stop must hold non-empty strings, got \[\["):
+        SamplingParams(stop=nested)
 
 
 def test_limits_themselves_are_allowed():
