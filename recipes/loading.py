@@ -8,7 +8,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from ..errors import RecipeError
+from ..errors import RecipeError, shown
 from .schema import Recipe
 
 _SHIPPED = Path(__file__).parent
@@ -52,7 +52,7 @@ def _find(name_or_path: str) -> Path:
 def _read(path: Path) -> dict[str, Any]:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise RecipeError(f"recipe {path} cannot be read: {error}") from None
     if not isinstance(data, dict):
         raise RecipeError(f"recipe {path}: expected keys and values, found {type(data).__name__}")
@@ -66,7 +66,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
         raise RecipeError(f"--set {override}: expected KEY=VALUE with a dotted key, such as build.max_batch_size=8")
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise RecipeError(f"--set {override}: the value cannot be read: {error}") from None
     *parents, last = key.split(".")
     for parent in parents:
@@ -74,7 +74,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
         if inner is None:
             inner = data[parent] = {}
         if not isinstance(inner, dict):
-            raise RecipeError(f"--set {override}: {parent!r} holds {inner!r}, which has no keys")
+            raise RecipeError(f"--set {override}: {parent!r} holds {shown(inner)}, which has no keys")
         data = inner
     data[last] = value
 
@@ -88,7 +88,7 @@ def _explain(problem: Any, data: object) -> str:
         return f"{location}: no such key{near or '; known are ' + ', '.join(known)}"
     if problem["type"] == "missing":
         return f"{location}: this key is required"
-    found = "" if isinstance(problem["input"], dict) else f" (found {problem['input']!r})"
+    found = "" if isinstance(problem["input"], dict) else f" (found {shown(problem['input'])})"
     return f"{location or 'recipe'}: {message}{found}"
 
 
