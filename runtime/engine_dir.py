@@ -82,7 +82,7 @@ def _read_manifest(path: Path) -> Manifest:
         data = json.loads((path / MANIFEST).read_text())
     except FileNotFoundError:
         raise EngineError(f"{path} is not an engine: it has no {MANIFEST}; make one with 'enginesmith build'") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EngineError(f"{path / MANIFEST} cannot be read ({error}); rebuild the engine") from None
     if not isinstance(data, dict):
         raise EngineError(f"{path / MANIFEST} does not hold an object; rebuild the engine")

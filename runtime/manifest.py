@@ -137,6 +137,8 @@ def _validate(manifest: Manifest) -> None:
         "kv_cache.block_size": kv.block_size,
         "model.vocab_size": model.vocab_size,
     }
+    if not kv.groups:
+        raise EngineError("engine.json: kv_cache.groups is empty; the engine must be rebuilt")
     for index, group in enumerate(kv.groups):
         where = f"kv_cache.groups[{index}]"
         positive[f"{where}.bytes_per_block"] = group.bytes_per_block
@@ -164,6 +166,7 @@ def is_plain_relative(name: str) -> bool:
         and ".." not in path.parts
         and str(path) == name
         and "\\" not in name
+        and "\0" not in name
     )
 
 
