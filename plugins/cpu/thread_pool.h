@@ -65,7 +65,12 @@ class ThreadPool {
   explicit ThreadPool(int threads)
       : threads_(std::max(1, threads)), owner_(getpid()), workers_(new std::vector<std::thread>) {
     workers_->reserve(threads_ - 1);
-    for (int worker = 1; worker < threads_; ++worker) workers_->emplace_back([this, worker] { serve(worker); });
+    try {
+      for (int worker = 1; worker < threads_; ++worker) workers_->emplace_back([this, worker] { serve(worker); });
+    } catch (...) {  // the system gives no more threads
+      join();
+      throw;
+    }
   }
 
   ~ThreadPool() {
@@ -73,9 +78,7 @@ class ThreadPool {
       workers_.release();
       return;
     }
-    stop_.store(true, std::memory_order_seq_cst);
-    wake_.raise();
-    for (auto& worker : *workers_) worker.join();
+    join();
   }
 
   ThreadPool(const ThreadPool&) = delete;
@@ -106,6 +109,12 @@ class ThreadPool {
   }
 
  private:
+  void join() {
+    stop_.store(true, std::memory_order_seq_cst);
+    wake_.raise();
+    for (auto& worker : *workers_) worker.join();
+  }
+
   using Call = void (*)(void* context, int64_t task, int worker);
   static constexpr uint64_t kClosed = 0xffffffff;
 
