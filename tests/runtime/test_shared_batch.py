@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
@@ -101,12 +100,11 @@ def test_each_request_is_served_as_if_alone(toy_engine: Path, policy: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("weights", [None, "int8", "int4"])
+@pytest.mark.parametrize(
+    "precision", [{"dtype": "fp32"}, {"dtype": "bf16"}, {"weights": "int8"}, {"weights": "int4"}], ids=str
+)
 def test_on_a_real_engine(
-    tiny_checkpoint: Callable[[str], Path],
-    byte_level_tokenizer: Path,
-    tmp_path: Path,
-    weights: Literal["int8", "int4"] | None,
+    tiny_checkpoint: Callable[[str], Path], byte_level_tokenizer: Path, tmp_path: Path, precision: dict[str, str]
 ):
     """Kernels, sampler and cache of a real engine, with full and sliding-window layers."""
     from enginesmith.builder.build import build
@@ -115,9 +113,8 @@ def test_on_a_real_engine(
     checkpoint = tmp_path / "checkpoint"
     shutil.copytree(tiny_checkpoint("gemma2"), checkpoint)
     shutil.copytree(byte_level_tokenizer, checkpoint, dirs_exist_ok=True)
-    config = BuildConfig(
-        weights=weights, max_batch_size=6, max_num_tokens=16, max_seq_len=96, kv_block_size=16, check=False
-    )
+    limits = {"max_batch_size": 6, "max_num_tokens": 16, "max_seq_len": 96, "kv_block_size": 16}
+    config = BuildConfig.model_validate({**precision, **limits, "check": False})
     build(checkpoint, tmp_path / "engine", config)
     check_traffic(tmp_path / "engine", "max_utilization", REQUESTS, longest=96, blocks_for_sequences=1.8)
 
