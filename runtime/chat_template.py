@@ -43,7 +43,10 @@ class ChatTemplate:
         `continue_final_message` leaves the last message open instead. `variables` are for the template.
         Raises RequestError with the template's own complaint (many demand alternating roles), or when it goes too far.
         """
-        chat = [_message(message) for message in messages]
+        try:
+            chat = [_message(message) for message in messages]
+        except RecursionError:
+            raise RequestError("messages contain themselves, or are nested too deeply") from None
         if not chat:
             raise RequestError("messages is empty: a conversation needs at least one message")
         final = self._mark_final(chat) if continue_final_message else None

@@ -20,6 +20,9 @@ _MAX_STEPS = 1_000_000
 _MAX_SECONDS = 5.0
 _MAX_CHARACTERS = 4_000_000
 _MAX_EXPONENT = 64
+_MAX_BITS = 4096
+_MAX_INDENT = 64
+_SIZED_FILTERS = frozenset({"center", "indent", "batch", "slice", "format", "round", "truncate", "wordwrap"})
 _WIDE_FORMAT = re.compile(r"\d{6,}")
 
 
@@ -70,6 +73,7 @@ class SandboxedTemplates(ImmutableSandboxedEnvironment):
         self.filters["metered_text"] = self._checked
         self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
         self.globals.update(dict=_Dict(), namespace=_Namespace)
+        del self.globals["lipsum"]  # as much text as it is asked for
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         template = super()._parse(source, name, filename)
@@ -84,7 +88,8 @@ class SandboxedTemplates(ImmutableSandboxedEnvironment):
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         self.meter.step()
         if isinstance(owner := getattr(obj, "__self__", None), str):
-            self._check_format(owner, args)
+            self._check_format(owner, (*args, *kwargs.values()))
+            self._check_growth(getattr(obj, "__name__", ""), owner, args)
         return self._checked(super().call(context, obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
@@ -104,8 +109,12 @@ class SandboxedTemplates(ImmutableSandboxedEnvironment):
         @wraps(function)  # keeps Jinja's marks
         def metered(*args: Any, **kwargs: Any) -> Any:
             self.meter.step()
-            if name in ("center", "indent", "batch", "format"):
+            if name in _SIZED_FILTERS:
                 self._check_format(args[0] if args else None, (*args, *kwargs.values()))
+            if name == "replace":  # (context, text, old, new)
+                self._check_growth(name, str(args[1]), args[2:])
+            if name == "join":
+                self._check_join(str(args[2]) if len(args) > 2 else str(kwargs.get("d", "")), args[1])
             return self._checked(function(*args, **kwargs))
 
         return metered
@@ -118,9 +127,23 @@ class SandboxedTemplates(ImmutableSandboxedEnvironment):
         if isinstance(format, str) and ("%" in format or "{" in format) and _WIDE_FORMAT.search(format):
             raise SecurityError("it formats a text of a huge width")
 
+    def _check_growth(self, method: str, text: str, arguments: Sequence[Any]) -> None:
+        """Refuse str.replace and str.join that would make a huge text."""
+        if method == "replace" and len(arguments) >= 2 and all(isinstance(value, str) for value in arguments[:2]):
+            old, new = arguments[:2]
+            self.meter.check_size(len(text) + text.count(old) * len(new))
+        if method == "join" and arguments:
+            self._check_join(text, arguments[0])
+
+    def _check_join(self, separator: str, items: Any) -> None:
+        if isinstance(items, list | tuple):
+            self.meter.check_size(sum(len(item) + len(separator) for item in items if isinstance(item, str)))
+
     def _checked(self, value: Any) -> Any:
         if isinstance(value, str | list):
             self.meter.check_size(len(value))
+        if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+            raise SecurityError(f"it made a number of more than {_MAX_BITS} bits")
         return value
 
 
@@ -191,6 +214,8 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
+    if isinstance(indent, int) and indent > _MAX_INDENT:
+        raise SecurityError(f"it indents by more than {_MAX_INDENT} spaces")
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

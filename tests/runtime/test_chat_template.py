@@ -194,3 +194,36 @@ def test_a_template_cannot_run_away(source: str, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RequestError, match="chat template"):
         template.render(PLAIN)
     assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ lipsum(n=10**7) }}",
+        "{{ messages|tojson(indent=10**9) }}",
+        "{{ ('a'*1000000).replace('a', 'b'*1000000) }}",
+        "{{ ('a'*1000000)|replace('a', 'b'*1000000) }}",
+        "{{ (['a'*1000000]*4000)|join }}",
+        "{{ ('b'*1000000).join(['a']*4000) }}",
+        "{{ 'a\\t'.expandtabs(tabsize=10**10) }}",
+        "{{ 5|round(10**9, 'ceil') }}",
+        "{% set x = 10**60 %}{{ ((x**64)**64)**64 }}",
+    ],
+)
+def test_what_would_be_huge_is_refused_before_it_is_made(template: str):
+    began = time.monotonic()
+    with pytest.raises(RequestError, match="chat template refused"):
+        ChatTemplate(template, {}).render([{"role": "user", "content": "hi"}])
+    assert time.monotonic() - began < 2
+
+
+def test_small_replacements_and_joins_are_made():
+    template = "{{ 'a,b'|replace(',', '-') }} {{ messages|join('+', attribute='role') }} {{ ', '.join(['a', 'b']) }}"
+    assert ChatTemplate(template, {}).render([{"role": "user"}, {"role": "tool"}]) == "a-b user+tool a, b"
+
+
+def test_messages_that_contain_themselves():
+    message: dict[str, Any] = {"role": "user", "content": "hi"}
+    message["more"] = message
+    with pytest.raises(RequestError, match="contain themselves"):
+        ChatTemplate(CHATML, {}).render([message])
