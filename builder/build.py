@@ -1,5 +1,6 @@
 """The life of a build, from a checkpoint to an engine folder. Each step is a module of its own; this is their order."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -7,13 +8,15 @@ from ..atomic import new_folder
 from ..checkpoint.binding import bind
 from ..checkpoint.checkpoint import Checkpoint, open_checkpoint
 from ..checkpoint.config import max_positions
+from ..checkpoint.sizes import check_sizes
 from ..checkpoint.tokenizer_files import save_tokenizer
-from ..errors import BuildError
+from ..errors import BuildError, CheckpointError, EngineError
 from ..progress import NoProgress, Progress
 from ..runtime.engine_dir import MANIFEST, TOKENIZER, EngineDir, write_engine
+from ..runtime.tokenizer import load_tokenizer
 from .check import Reference, check, make_reference
 from .config import BuildConfig
-from .describe import LIBRARY, WEIGHTS, manifest_of, save_network
+from .describe import LIBRARY, WEIGHTS, generation_defaults, manifest_of, save_network
 from .report import BuildReport
 from .targets.cpu import toolchain
 from .targets.cpu.target import choose_isa, plan
@@ -42,6 +45,8 @@ def build(
     compiler = toolchain.find_compiler()
 
     opened = open_checkpoint(checkpoint, progress)
+    check_sizes(opened)
+    generation_defaults(opened.generation_config)  # refused now rather than after a minute
     max_seq_len = choose_max_seq_len(opened, config)
     report = BuildReport(
         checkpoint=str(checkpoint),
@@ -67,6 +72,8 @@ def build(
         planned = plan(network, config, isa, max_seq_len)
         report.describe(planned)
     with new_folder(output) as folder:
+        if has_tokenizer(opened.path):
+            _save_tokenizer(opened, folder / TOKENIZER)
         (folder / LIBRARY).parent.mkdir()
         (folder / LIBRARY).with_suffix(".cpp").write_text(planned.source)
         compilation = toolchain.start_compiling(planned.source, isa, compiler)
@@ -84,8 +91,6 @@ def build(
             compilation.cancel()
         manifest = manifest_of(opened, network, planned)
         save_network(network, planned.program, folder / "network.onnx")
-        if has_tokenizer(opened.path):
-            save_tokenizer(opened.path, folder / TOKENIZER)
         if reference is not None:
             with report.time("check"):
                 report.check = check(EngineDir(folder, manifest), reference, config, progress)
@@ -113,9 +118,25 @@ def has_tokenizer(folder: Path) -> bool:
     return any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json"))
 
 
+def _save_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
+    """Copy the tokenizer, and see that the runtime can read what it is given."""
+    save_tokenizer(checkpoint.path, folder)
+    try:
+        load_tokenizer(folder)
+    except EngineError as error:
+        reason = str(error).replace(str(folder), str(checkpoint.path))
+        raise CheckpointError(f"{reason}. The tokenizer is damaged; download it again.") from None
+
+
 def _check_output(output: Path) -> None:
-    """Refuse to replace anything but an engine or an empty folder."""
-    if not output.exists():
-        return
-    if not output.is_dir() or (any(output.iterdir()) and not (output / MANIFEST).exists()):
-        raise BuildError(f"{output} exists and is not an engine; name another output, or remove it first")
+    """Refuse to replace anything but an engine or an empty folder, and places where nothing can be written."""
+    try:
+        if output.exists():
+            if not output.is_dir() or (any(output.iterdir()) and not (output / MANIFEST).exists()):
+                raise BuildError(f"{output} exists and is not an engine; name another output, or remove it first")
+            return
+        place = next(parent for parent in output.absolute().parents if parent.exists())
+    except OSError as error:
+        raise BuildError(f"{output}: {error.strerror}; name another output"[:500]) from None
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise BuildError(f"{output}: {place} is not a folder that can be written; name another output")

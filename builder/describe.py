@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from .. import __version__
 from ..checkpoint.checkpoint import Checkpoint
+from ..errors import CheckpointError, RequestError
 from ..runtime.executors.abi import ABI_VERSION
 from ..runtime.manifest import (
     KvCacheSpec,
@@ -20,6 +21,7 @@ from ..runtime.manifest import (
     Quantization,
     Target,
 )
+from ..runtime.sampling_params import SamplingParams
 from .passes import derived
 from .targets.cpu.program import Program
 from .targets.cpu.target import CpuPlan
@@ -81,11 +83,19 @@ def model_name(checkpoint: Checkpoint) -> str:
 
 
 def generation_defaults(generation_config: dict[str, Any]) -> dict[str, float]:
-    """What the checkpoint advises for sampling; nothing where it says not to sample."""
+    """What the checkpoint advises for sampling; nothing where it says not to sample.
+
+    Raises CheckpointError for a value that no request could have.
+    """
     if generation_config.get("do_sample") is False:
         return {}
     found = {name: generation_config.get(name) for name in _GENERATION_DEFAULTS}
-    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+    found = {name: value for name, value in found.items() if value is not None}
+    try:
+        SamplingParams().replace(**found)
+    except RequestError as error:
+        raise CheckpointError(f"generation_config.json: {error}; correct the file or remove the key") from None
+    return found
 
 
 def kv_cache_of(plan: CpuPlan) -> KvCacheSpec:

@@ -4,6 +4,7 @@ No default is ever invented: a helper returns None where the file is silent and 
 """
 
 import json
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ _POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_l
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`. Raises CheckpointError where it cannot be read or is not an object."""
     try:
-        size = path.stat().st_size
+        status = path.stat()
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            raise CheckpointError(f"{path}: not a regular file.")
         if size > MAX_JSON_BYTES:
             raise CheckpointError(f"{path}: {size} bytes of JSON; the limit is {MAX_JSON_BYTES}.")
         value = json.loads(path.read_bytes())

@@ -12,6 +12,7 @@ from .safetensors import TensorInfo, read_header
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+_LONGEST_NAME = 255  # what file systems allow
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
 
@@ -38,7 +39,7 @@ def _weight_map(path: Path) -> dict[str, str]:
     weight_map: Any = read_json(path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{path}: no weight_map in it (tensor name to file name).")
-    bad = sorted({repr(name) for name in weight_map.values() if not _is_plain(name)})
+    bad = sorted({repr(name)[:_LONGEST_NAME] for name in weight_map.values() if not _is_plain(name)})
     if bad:
         raise CheckpointError(
             f"{path}: weight_map may only name .safetensors files in its own folder; found {', '.join(bad)}."
@@ -48,7 +49,12 @@ def _weight_map(path: Path) -> dict[str, str]:
 
 def _is_plain(name: object) -> bool:
     """A file name that cannot leave its folder on any system."""
-    return isinstance(name, str) and name.endswith(".safetensors") and not any(c in name for c in "/\\:\0")
+    return (
+        isinstance(name, str)
+        and name.endswith(".safetensors")
+        and len(name.encode(errors="replace")) <= _LONGEST_NAME
+        and not any(character in name for character in "/\\:\0")
+    )
 
 
 def _sharded(folder: Path, weight_map: Mapping[str, str]) -> dict[str, TensorInfo]:

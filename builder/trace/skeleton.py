@@ -42,12 +42,25 @@ def make_skeleton(config: dict, max_seq_len: int) -> nn.Module:
             model = AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32, attn_implementation=attention.NAME)
     except Exception as error:
         interface = "it does not use Transformers' attention interface" if attention.NAME in str(error) else str(error)
+        if isinstance(error, KeyError):  # whose text is the bare key: an activation or rope type
+            interface = f"config.json names {interface}, which Transformers does not know"
         raise UnsupportedModelError(f"model_type {config['model_type']!r} cannot be built: {interface}") from error
     model.eval().requires_grad_(False)
     model.tie_weights()
     _fill_buffers(model, model)
     freeze_rope(model, max_seq_len)
+    _require_finite_buffers(model)
     return model
+
+
+def _require_finite_buffers(model: nn.Module) -> None:
+    """Buffers follow from the config: rotary frequencies without a value mean numbers there that make no sense."""
+    for name, buffer in model.named_buffers():
+        if "inv_freq" in name and not bool(torch.isfinite(buffer).all()):
+            raise UnsupportedModelError(
+                f"config.json: its rotary frequencies ({name}) are not finite numbers; "
+                "check rope_theta and rope_parameters (or rope_scaling)"
+            )
 
 
 def _fill_buffers(module: nn.Module, owner: Any) -> None:

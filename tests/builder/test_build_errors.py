@@ -12,7 +12,7 @@ from enginesmith.builder import build as build_module
 from enginesmith.builder.build import build
 from enginesmith.builder.check import BARS, INT4_BARS, compare
 from enginesmith.builder.config import BuildConfig
-from enginesmith.errors import BuildError, CheckpointError, ToolchainError
+from enginesmith.errors import BuildError, CheckpointError, ToolchainError, UnsupportedModelError
 
 CONFIG = BuildConfig(dtype="fp32", max_num_tokens=16, max_batch_size=4, kv_block_size=16, isa="avx2", check=False)
 
@@ -111,3 +111,41 @@ def change_weight(folder: Path, name: str, change: Callable[[np.ndarray], None])
     tensors[name] = tensors[name].copy()
     change(tensors[name])
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize("content", ["", "garbage", "{}", '{"model": {"vocab": {"a": "b"}}}'])
+def test_a_damaged_tokenizer_is_refused(llama: Path, output: Path, content: str):
+    (llama / "tokenizer.json").write_text(content)
+    with pytest.raises(CheckpointError, match=r"checkpoint.tokenizer\.json"):
+        build(llama, output, CONFIG)
+    assert nothing_beside(output)
+
+
+def test_sampling_advice_out_of_range_is_refused(llama: Path, output: Path):
+    (llama / "generation_config.json").write_text('{"temperature": -5}')
+    with pytest.raises(CheckpointError, match=r"generation_config\.json: temperature must be .* got -5"):
+        build(llama, output, CONFIG)
+    assert nothing_beside(output)
+
+
+def test_an_output_below_a_file(llama: Path, output: Path):
+    output.parent.joinpath("file").touch()
+    with pytest.raises(BuildError, match="not a folder that can be written"):
+        build(llama, output.parent / "file" / "engine", CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("rope_theta", 0, "rotary frequencies"),
+        ("rope_scaling", {"rope_type": "linear", "factor": 0}, "rotary frequencies"),
+        ("rope_scaling", {"rope_type": "weird", "factor": 2.0}, "names 'weird', which Transformers does not know"),
+        ("hidden_act", "nonsense", "names 'nonsense', which Transformers does not know"),
+    ],
+)
+def test_a_config_that_makes_no_sense(llama: Path, output: Path, key: str, value: object, message: str):
+    config = json.loads((llama / "config.json").read_text())
+    (llama / "config.json").write_text(json.dumps({**config, key: value}))
+    with pytest.raises(UnsupportedModelError, match=message):
+        build(llama, output, CONFIG)
+    assert nothing_beside(output)

@@ -1,0 +1,41 @@
+"""Sizes in config.json that the weights cannot have are refused before a model of these sizes is made."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from enginesmith.checkpoint.checkpoint import Checkpoint
+from enginesmith.checkpoint.safetensors import TensorInfo
+from enginesmith.checkpoint.sizes import check_sizes
+from enginesmith.errors import CheckpointError
+
+GOOD = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64, "head_dim": 16}
+
+
+def checkpoint(**changes: Any) -> Checkpoint:
+    info = TensorInfo("a", np.dtype("f4"), (50, 60), Path("x"), 0, 12000)
+    return Checkpoint(Path("model"), GOOD | changes, {}, dict.fromkeys("abc", info))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("num_hidden_layers", 10**9, "number of layers is 1000000000, but the weights have only 3 tensors of 9000"),
+        ("num_hidden_layers", 0, "number of layers is 0, and must be at least 1"),
+        ("num_attention_heads", 0, "number of attention heads is 0"),
+        ("num_key_value_heads", -2, "number of key and value heads is -2"),
+        ("hidden_size", 9001, "hidden size is 9001, but"),
+        ("head_dim", 10**9, "size of a head is 1000000000, but"),
+        ("max_position_embeddings", 1, "longest sequence is 1, and must be at least 2"),
+    ],
+)
+def test_impossible_sizes(key: str, value: int, message: str):
+    with pytest.raises(CheckpointError, match=message):
+        check_sizes(checkpoint(**{key: value}))
+
+
+def test_possible_sizes():
+    check_sizes(checkpoint(num_hidden_layers=3, hidden_size=9000, max_position_embeddings=10**7))
+    check_sizes(checkpoint(head_dim=None, num_key_value_heads=None))
