@@ -28,11 +28,19 @@ BUILD_LIBRARIES = frozenset(
 )
 
 USAGE_ERROR = 2
+_MOST_OF_A_PATH = 300
 INTERRUPTED = 130
 TERMINATED = 143
 
-# A full disk, a read-only folder: the user's to fix, so they get a message instead of a traceback.
-_USER_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+# A full disk, a path that cannot be: the user's to fix, so they get a message instead of a traceback.
+_SPACE = "free some space, or choose a folder on another disk"
+_PATH = "choose a path that can be read and written"
+_USER_ERRNOS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _SPACE),
+    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO), _PATH),
+    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG), _PATH),
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+}
 
 
 class LazyGroup(click.Group):
@@ -88,8 +96,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OSError as error:
         if error.errno not in _USER_ERRNOS:
             raise
-        where = f"{error.filename}: " if error.filename else ""
-        _complain(f"{where}{error.strerror}. Free some space, or choose a folder that can be written.")
+        where = f"{str(error.filename)[:_MOST_OF_A_PATH]}: " if error.filename else ""
+        _complain(f"{where}{error.strerror}; {_USER_ERRNOS[error.errno]}")
+        return USAGE_ERROR
+    except MemoryError:
+        _complain("out of memory; free some, or lower what was asked for (max_batch_size, max_seq_len, KV cache)")
         return USAGE_ERROR
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ..errors import RequestError, shown
 from ..runtime.batcher.policies import CapacityPolicy
 from ..runtime.llm import LLM
 from ..runtime.outputs import RequestOutput
@@ -17,6 +18,7 @@ from .progress import terminal_progress
 from .stream import Timing, remark, stream
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+_MOST_BYTES = 1 << 60
 _ANSWER_TOKENS = 512
 
 
@@ -28,8 +30,11 @@ class _Bytes(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         match = re.fullmatch(r"(\d+(?:\.\d+)?) *([kmg]i?|)b?", str(value).lower())
         if match is None:
-            self.fail(f"{value!r} is not a size such as 2GB, 512MiB or a number of bytes", param, ctx)
-        return int(float(match[1]) * _UNITS[match[2]])
+            self.fail(f"{shown(value)} is not a size such as 2GB, 512MiB or a number of bytes", param, ctx)
+        size = float(match[1]) * _UNITS[match[2]]
+        if size > _MOST_BYTES:
+            self.fail(f"{shown(value)} is more memory than any machine has", param, ctx)
+        return int(size)
 
 
 @click.command("run")
@@ -93,7 +98,10 @@ def command(
 def _standard_input() -> str:
     if sys.stdin.isatty():
         raise click.UsageError("give a prompt with -p, or --interactive, or text on standard input")
-    return sys.stdin.read().removesuffix("\n")
+    try:
+        return sys.stdin.read().removesuffix("\n")
+    except UnicodeDecodeError as error:
+        raise RequestError(f"standard input is not text in {error.encoding}: {error.reason} at {error.start}") from None
 
 
 def _show(prompt: str, result: RequestOutput, *, as_json: bool) -> None:
