@@ -113,8 +113,9 @@ class SandboxedTemplates(ImmutableSandboxedEnvironment):
                 self._check_format(args[0] if args else None, (*args, *kwargs.values()))
             if name == "replace":  # (context, text, old, new)
                 self._check_growth(name, str(args[1]), args[2:])
-            if name == "join":
-                self._check_join(str(args[2]) if len(args) > 2 else str(kwargs.get("d", "")), args[1])
+            if name == "join":  # (context, items, separator)
+                separator, *_ = *args[2:], kwargs.get("d", "")
+                self._check_join(str(separator), args[1])
             return self._checked(function(*args, **kwargs))
 
         return metered
