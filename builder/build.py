@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..atomic import new_folder
@@ -71,7 +73,7 @@ def build(
     with report.time("plan"), progress.task("plan"):
         planned = plan(network, config, isa, max_seq_len)
         report.describe(planned)
-    with new_folder(output) as folder:
+    with _named_on_failure(output), new_folder(output) as folder:
         if has_tokenizer(opened.path):
             _save_tokenizer(opened, folder / TOKENIZER)
         (folder / LIBRARY).parent.mkdir()
@@ -116,6 +118,15 @@ def choose_max_seq_len(checkpoint: Checkpoint, config: BuildConfig) -> int:
 def has_tokenizer(folder: Path) -> bool:
     """Whether a checkpoint brings any tokenizer; an engine without one takes and gives token ids."""
     return any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json"))
+
+
+@contextmanager
+def _named_on_failure(output: Path) -> Iterator[None]:
+    """A copy that failed for want of space blames its source: say what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise BuildError(f"{output} could not be written: {error.strerror or error}; free some space there") from error
 
 
 def _save_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Builds that must fail: each says what was wrong and what to do, and leaves nothing behind."""
 
+import errno
 import json
 import shutil
 from collections.abc import Callable
@@ -149,3 +150,19 @@ def test_a_config_that_makes_no_sense(llama: Path, output: Path, key: str, value
     with pytest.raises(UnsupportedModelError, match=message):
         build(llama, output, CONFIG)
     assert nothing_beside(output)
+
+
+def test_a_disk_that_fills_up_names_the_output(llama: Path, output: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(source))
+
+    monkeypatch.setattr(build_module.shutil, "copyfile", full)
+    with pytest.raises(BuildError, match=f"{output} could not be written: No space left"):
+        build(llama, output, CONFIG)
+    assert nothing_beside(output)
+
+
+def test_a_compiler_named_with_an_open_quotation(llama: Path, output: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CXX", "'")
+    with pytest.raises(ToolchainError, match="does not run"):
+        build(llama, output, CONFIG)

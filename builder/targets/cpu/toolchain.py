@@ -47,7 +47,10 @@ def find_compiler() -> Compiler:
     """CXX if set, else g++, clang++, or `zig c++` of the package ziglang. Raises ToolchainError if there is none."""
     named = os.environ.get("CXX")
     if named:
-        compiler = _introduce(tuple(shlex.split(named)))
+        try:
+            compiler = _introduce(tuple(shlex.split(named)))
+        except ValueError:  # a quotation without end
+            compiler = None
         if compiler is None:
             raise ToolchainError(f"CXX={named!r} does not run; unset it or name a C++17 compiler")
         return compiler
