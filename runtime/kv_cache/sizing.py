@@ -1,6 +1,6 @@
 """How many KV blocks each cache group gets."""
 
-from ...errors import EngineError
+from ...errors import EngineError, shown
 from ..manifest import KvCacheSpec, KvGroup, KvGroupKind, Limits
 from ..memory import available_memory
 
@@ -23,6 +23,8 @@ def num_blocks(kv: KvCacheSpec, limits: Limits, kv_cache_memory: int | None = No
     Never more than max_batch_size such sequences need. By default as much, within half of the available memory. Raises
     EngineError when not even one such sequence fits.
     """
+    if kv_cache_memory is not None and type(kv_cache_memory) is not int:
+        raise EngineError(f"kv_cache_memory must be a whole number of bytes, got {shown(kv_cache_memory)}")
     longest = [blocks_for(group, kv.block_size, limits.max_seq_len, limits.max_num_tokens) for group in kv.groups]
     bytes_each = sum(blocks * group.bytes_per_block for blocks, group in zip(longest, kv.groups, strict=True))
     budget = int(available_memory() * _DEFAULT_SHARE) if kv_cache_memory is None else kv_cache_memory

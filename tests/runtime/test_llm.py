@@ -335,3 +335,9 @@ def test_top_k_of_any_size_means_all(llm: LLM):
         for k in (0, 2**31, 2**80)
     ]
     assert outputs[0] == outputs[1] == outputs[2]
+
+
+@pytest.mark.parametrize("memory", ["1GB", 1.5, math.nan])
+def test_cache_memory_of_another_type(toy_engine: Path, memory: object):
+    with pytest.raises(EngineError, match="kv_cache_memory must be a whole number of bytes"):
+        LLM(toy_engine, kv_cache_memory=memory)  # type: ignore[arg-type]
