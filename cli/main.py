@@ -74,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _run(arguments: Sequence[str] | None) -> int:
     try:
         result = cli.main(arguments, prog_name="enginesmith", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None where the shell closed it
+            sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except (KeyboardInterrupt, click.Abort):
         _complain("interrupted", prefix="")

@@ -96,7 +96,7 @@ def command(
 
 
 def _standard_input() -> str:
-    if sys.stdin.isatty():
+    if sys.stdin is None or sys.stdin.isatty():  # None where the shell closed it
         raise click.UsageError("give a prompt with -p, or --interactive, or text on standard input")
     try:
         return sys.stdin.read().removesuffix("\n")

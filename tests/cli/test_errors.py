@@ -195,3 +195,16 @@ def test_building_without_the_build_extra(
     done = subprocess.run(arguments, env=cli_environment, capture_output=True, text=True, check=False)
     _assert_refused(done, "enginesmith[build]")
     assert _leftovers(tmp_path) == []
+
+
+def test_a_prompt_that_is_no_text(engine: Path, command: Command, cli_environment: dict[str, str]) -> None:
+    arguments = command("run", engine)
+    done = subprocess.run(arguments, env=cli_environment, capture_output=True, input=b"\xff\xfe", check=False)
+    assert done.returncode == 2
+    assert b"not text" in done.stderr or b"not valid Unicode" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["run", "inspect"])
+def test_a_path_that_is_too_long(cli: Cli, name: str) -> None:
+    _assert_refused(cli(name, "a" * 5000), "too long")
