@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -108,7 +109,7 @@ class Compilation:
     def cancel(self) -> None:
         """Stop the compiler, if it runs."""
         if self.process is not None:
-            self.process.kill()
+            os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
         if self.work is not None:
@@ -133,7 +134,15 @@ def start_compiling(source: str, isa: Isa, compiler: Compiler | None = None) -> 
         includes = [f"-I{PLUGINS}", f"-I{ENGINE_HEADERS}"]
         options = _options(isa)
         command = [*compiler.command, *options, *includes, str(work / "engine.cpp"), "-o", str(work / "engine.so")]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=work)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=work,
+            env={**os.environ, "TMPDIR": str(work)},  # so that its own temporary files vanish with ours
+            start_new_session=True,  # so that `cancel` reaches the compilers that g++ itself starts
+        )
     except BaseException as error:  # Ctrl-C too
         shutil.rmtree(work, ignore_errors=True)
         if isinstance(error, OSError):

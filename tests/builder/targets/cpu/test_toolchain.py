@@ -3,6 +3,7 @@
 import ctypes
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,20 @@ def test_cancelling_stops_the_compiler():
     running.cancel()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_cancelling_ends_what_the_compiler_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    started = tmp_path / "started"
+    fake = tmp_path / "c++"
+    fake.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo fake && exit 0\nsleep 60 & echo $! > {started}\nwait\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("ENGINESMITH_CACHE", str(tmp_path / "cache"))
+    compilation = toolchain.start_compiling("int x;", Isa.AVX2, toolchain.Compiler((str(fake),), "fake"))
+    while not started.exists() or not started.read_text().endswith("\n"):
+        time.sleep(0.01)
+    compilation.cancel()
+    child = Path(f"/proc/{started.read_text().strip()}")
+    deadline = time.monotonic() + 5
+    while child.exists() and "State:\tZ" not in (child / "status").read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not child.exists() or "State:\tZ" in (child / "status").read_text()
