@@ -5,6 +5,7 @@ cpu/engine.so   and its engine.cpp    tokenizer/    tokenizer.json, chat templat
 network.onnx, report.json             for people
 """
 
+import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from .manifest import FORMAT_VERSION, FileEntry, Manifest
 
 MANIFEST = "engine.json"
 TOKENIZER = "tokenizer"
+_SELF_DIGEST = "manifest_sha256"
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class EngineDir:
 
     path: Path
     manifest: Manifest
+    manifest_sha256: str | None = None  # as engine.json records it, of all its other fields
 
     @property
     def library(self) -> Path:
@@ -53,6 +56,7 @@ def write_engine(folder: Path, manifest: Manifest) -> Manifest:
     sealed = replace(manifest, files=files)
     data = sealed.to_json()
     Manifest.from_json(json.loads(json.dumps(data)))  # what cannot be read back is not written
+    data[_SELF_DIGEST] = _manifest_digest(sealed)
     (folder / MANIFEST).write_text(json.dumps(data, indent=2) + "\n")
     return sealed
 
@@ -65,7 +69,7 @@ def open_engine(path: str | Path, *, verify: bool = True, any_machine: bool = Fa
     machine cannot run. Raises EngineError.
     """
     path = Path(path)
-    engine = EngineDir(path, _read_manifest(path))
+    engine = _read_manifest(path)
     if not any_machine:
         _check_machine(engine)
     _check_sizes(engine)
@@ -74,7 +78,11 @@ def open_engine(path: str | Path, *, verify: bool = True, any_machine: bool = Fa
     return engine
 
 
-def _read_manifest(path: Path) -> Manifest:
+def _manifest_digest(manifest: Manifest) -> str:
+    return hashlib.sha256(json.dumps(manifest.to_json(), sort_keys=True).encode()).hexdigest()
+
+
+def _read_manifest(path: Path) -> EngineDir:
     if not path.is_dir():
         reason = "it is a file" if path.exists() else "there is no such folder"
         raise EngineError(f"{path} is not an engine: {reason}; make one with 'enginesmith build'")
@@ -93,7 +101,8 @@ def _read_manifest(path: Path) -> Manifest:
                 f"or use the enginesmith that built it ({data.get('builder_version', 'unknown')})"
             )
     try:
-        return Manifest.from_json(data)
+        recorded = data.pop(_SELF_DIGEST, None)
+        return EngineDir(path, Manifest.from_json(data), recorded)
     except EngineError as error:
         raise EngineError(f"{path}: {error}") from None
 
@@ -132,6 +141,11 @@ def _check_sizes(engine: EngineDir) -> None:
 
 def _check_digests(engine: EngineDir) -> None:
     """Small files, the library among them, are hashed at every start; weights once, until they are touched."""
+    if engine.manifest_sha256 != _manifest_digest(engine.manifest):
+        raise EngineError(
+            f"{engine.path / MANIFEST} was changed since the engine was built: its fields do not match its "
+            f"{_SELF_DIGEST}; copy it again or rebuild the engine"
+        )
     for name, entry in engine.manifest.files.items():
         file = engine.path / name
         is_weights = name == engine.manifest.target.weights

@@ -131,6 +131,14 @@ def test_a_cache_that_cannot_be_written_is_no_error(folder: Path, tmp_path: Path
     open_engine(folder)
 
 
+@pytest.mark.parametrize(("section", "field"), [("kv_cache", "block_size"), ("limits", "max_seq_len")])
+def test_a_manifest_that_was_edited(folder: Path, section: str, field: str):
+    """Such a value would still parse, and the engine would read blocks where none are."""
+    edit(folder, lambda data: data[section].update({field: data[section][field] + 1}))
+    with pytest.raises(EngineError, match=r"engine.json was changed since the engine was built"):
+        open_engine(folder)
+
+
 def test_missing_and_cut_files(folder: Path):
     (folder / "weights.bin").write_bytes(b"short")
     with pytest.raises(EngineError, match=r"weights.bin is damaged: it has 5 bytes, engine.json says 100"):
