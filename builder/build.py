@@ -7,11 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..atomic import new_folder
-from ..checkpoint.binding import bind
 from ..checkpoint.checkpoint import Checkpoint, open_checkpoint
 from ..checkpoint.config import max_positions
+from ..checkpoint.layouts.layout import Layout
+from ..checkpoint.layouts.registry import layout_of
 from ..checkpoint.sizes import check_sizes
 from ..checkpoint.tokenizer_files import save_tokenizer
+from ..checkpoint.weights import bind_weights
 from ..errors import BuildError, CheckpointError, EngineError
 from ..progress import NoProgress, Progress
 from ..runtime.engine_dir import MANIFEST, TOKENIZER, EngineDir, write_engine
@@ -47,6 +49,8 @@ def build(
     compiler = toolchain.find_compiler()
 
     opened = open_checkpoint(checkpoint, progress)
+    layout = layout_of(opened)
+    _check_scheme(config, layout)
     check_sizes(opened)
     generation_defaults(opened.generation_config)  # refused now rather than after a minute
     max_seq_len = choose_max_seq_len(opened, config)
@@ -57,6 +61,7 @@ def build(
         isa=str(isa),
         compiler=(compiler.version.splitlines() or [compiler.name])[0],
         checkpoint_bytes=opened.nbytes,
+        quantized=layout.title if layout else "",
     )
     with report.time("trace"), progress.task("trace"):
         from .trace.trace import trace
@@ -65,13 +70,13 @@ def build(
         report.architecture = network.architecture
     with report.time("bind"):
         shapes = {name: parameter.shape for name, parameter in network.parameters.items()}
-        bound = bind(opened, shapes, network.tied, network.ignorable_unexpected, network.base_prefix)
+        weights = bind_weights(opened, layout, shapes, network.tied, network.ignorable_unexpected, network.base_prefix)
     with report.time("fuse"), progress.task("fuse"):
         from .passes.pipeline import optimize
 
         report.fusions = dict(optimize(network))
     with report.time("plan"), progress.task("plan"):
-        planned = plan(network, config, isa, max_seq_len)
+        planned = plan(network, config, isa, max_seq_len, weights.stored)
         report.describe(planned)
     with _named_on_failure(output), new_folder(output) as folder:
         if has_tokenizer(opened.path):
@@ -83,10 +88,10 @@ def build(
         reference: Reference | None = None
         try:
             with report.time("pack"):
-                write_weights(folder / WEIGHTS, planned.program, isa, lambda name: opened.read(bound[name]), progress)
+                write_weights(folder / WEIGHTS, planned.program, isa, weights.read, progress)
             if config.check:
                 with report.time("reference"):  # while the compiler still works
-                    reference = make_reference(opened, planned.program.vocab_size, max_seq_len, progress)
+                    reference = make_reference(weights, planned.program.vocab_size, max_seq_len, progress)
             with report.time("compile"), progress.task("compile"):
                 shutil.copyfile(compilation.wait(), folder / LIBRARY)
         finally:
@@ -95,7 +100,7 @@ def build(
         save_network(network, planned.program, folder / "network.onnx")
         if reference is not None:
             with report.time("check"):
-                report.check = check(EngineDir(folder, manifest), reference, config, progress)
+                report.check = check(EngineDir(folder, manifest), reference, planned, progress)
         report.save(folder / "report.json")
         with report.time("seal"), progress.task("seal"):
             write_engine(folder, manifest)
@@ -137,6 +142,15 @@ def _save_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
     except EngineError as error:
         reason = str(error).replace(str(folder), str(checkpoint.path))
         raise CheckpointError(f"{reason}. The tokenizer is damaged; download it again.") from None
+
+
+def _check_scheme(config: BuildConfig, layout: Layout | None) -> None:
+    """Refuse to quantize what is quantized."""
+    if layout is not None and config.weights is not None:
+        raise BuildError(
+            f"--weights {config.weights} was asked for, but the checkpoint is already quantized ({layout.title}) and "
+            "is built as it is; leave --weights out, or give the unquantized checkpoint"
+        )
 
 
 def _check_output(output: Path) -> None:

@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 
 from ..checkpoint.checkpoint import Checkpoint
+from ..checkpoint.weights import Weights
 from ..errors import BuildError
 from ..progress import Progress
 from ..runtime.engine_dir import EngineDir
 from ..runtime.executors.cpu import CpuExecutor
 from ..runtime.executors.executor import SequenceSlice
-from .config import BuildConfig
+from .dequantized import load_dequantized
 from .report import CheckResult
 from .targets.cpu.schemes import DEFAULT_INT4_GROUP
+from .targets.cpu.target import CpuPlan
 
 PROMPTS = (
     "The capital of France is",
@@ -48,18 +50,18 @@ class Reference:
     logits: list[np.ndarray]
 
 
-def make_reference(checkpoint: Checkpoint, vocab_size: int, max_seq_len: int, progress: Progress) -> Reference:
+def make_reference(weights: Weights, vocab_size: int, max_seq_len: int, progress: Progress) -> Reference:
     """Run the checkpoint's own Transformers class. Holds the model in float32 while it runs."""
-    prompts = prompts_of(checkpoint, vocab_size, max_seq_len)
+    prompts = prompts_of(weights.checkpoint, vocab_size, max_seq_len)
     with progress.task("reference logits", len(prompts)) as task:
         logits = []
-        for item in reference_logits(checkpoint, prompts, max_seq_len):
+        for item in reference_logits(weights, prompts, max_seq_len):
             logits.append(item)
             task.advance()
     return Reference(prompts, logits)
 
 
-def check(engine: EngineDir, reference: Reference, config: BuildConfig, progress: Progress) -> CheckResult:
+def check(engine: EngineDir, reference: Reference, plan: CpuPlan, progress: Progress) -> CheckResult:
     """Compare all rows of the prompts. Raises BuildError where the engine is further off than its scheme's bar."""
     found = []
     with progress.task("check", len(reference.prompts)) as task, executor_of(engine) as executor:
@@ -67,19 +69,26 @@ def check(engine: EngineDir, reference: Reference, config: BuildConfig, progress
             found.append(engine_logits(executor, engine, prompt))
             task.advance()
     expected = np.concatenate(reference.logits)
-    result = compare(np.concatenate(found), expected, *bars(config))
+    result = compare(np.concatenate(found), expected, *bars(plan))
     if not result.passed:
         raise BuildError(
             f"the engine disagrees with the model: worst logit distance {result.distance:.3g} of the spread (the bar "
-            f"for {config.weights or config.dtype} is {result.distance_bar:g}), mean KL divergence {result.kl:.3g} "
+            f"for {plan.scheme} is {result.distance_bar:g}), mean KL divergence {result.kl:.3g} "
             f"(bar {result.kl_bar:g}), top-1 agreement {result.top1:.0%}; report this model, or build it as it is "
             "with --no-check"
         )
     return result
 
 
-def bars(config: BuildConfig) -> tuple[float, float]:
-    """The largest worst distance and mean KL divergence that the options of a build may cost."""
+def bars(plan: CpuPlan) -> tuple[float, float]:
+    """The largest worst distance and mean KL divergence that an engine's scheme may cost.
+
+    An engine that took integers from its checkpoint has the reference's own weights: only activations are rounded, to 8
+    bits.
+    """
+    config = plan.config
+    if any(weight.stored for weight in plan.program.linear_weights):
+        return BARS["int8"]
     if config.weights != "int4":
         return BARS[config.weights or config.dtype]
     group = config.group_size or DEFAULT_INT4_GROUP
@@ -123,7 +132,7 @@ def prompts_of(checkpoint: Checkpoint, vocab_size: int, max_seq_len: int) -> lis
     return [[(start + 7919 * i) % vocab_size for i in range(length)] for start in (3, 11, 29)]
 
 
-def reference_logits(checkpoint: Checkpoint, prompts: list[list[int]], max_seq_len: int) -> Iterator[np.ndarray]:
+def reference_logits(weights: Weights, prompts: list[list[int]], max_seq_len: int) -> Iterator[np.ndarray]:
     """Logits [len(prompt), vocab] of every prompt, by the checkpoint's own Transformers class in float32.
 
     Rotary frequencies that depend on the length of a sequence are those of `max_seq_len`, as in the engine.
@@ -135,7 +144,7 @@ def reference_logits(checkpoint: Checkpoint, prompts: list[list[int]], max_seq_l
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // 2))  # the compiler runs beside it, and OpenMP's barriers spin
     try:
-        model = load_reference(checkpoint)
+        model = load_dequantized(weights) if weights.stored else load_reference(weights.checkpoint)
         freeze_rope(model, max_seq_len)
         with torch.inference_mode():
             for prompt in prompts:

@@ -1,5 +1,6 @@
 """engine.json of a cpu engine, and the network beside it for people to look at."""
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ def manifest_of(checkpoint: Checkpoint, network: "Network", plan: CpuPlan) -> Ma
         ),
         kv_cache=kv_cache_of(plan),
         quantization=Quantization(
-            scheme=config.weights or config.dtype,
+            scheme=plan.scheme,
             linear_layers=dict(Counter(str(weight.scheme) for weight in program.linear_weights)),
         ),
         target=Target(
@@ -69,7 +70,7 @@ def model_facts(checkpoint: Checkpoint, network: "Network", plan: CpuPlan) -> Mo
         model_type=str(config["model_type"]),
         vocab_size=plan.program.vocab_size,
         num_layers=network.num_layers,
-        num_parameters=checkpoint.num_parameters,
+        num_parameters=sum(math.prod(parameter.shape) for parameter in network.parameters.values()),
         eos_token_ids=checkpoint.eos_token_ids,
         bos_token_id=bos if isinstance(bos, int) else None,
         generation_defaults=generation_defaults(checkpoint.generation_config),

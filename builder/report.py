@@ -65,6 +65,8 @@ class BuildReport:
     kv_bytes_per_token: int = 0
     work: Work | None = None
     check: CheckResult | None = None
+    quantized: str = ""  # what the checkpoint's own quantization is
+    dequantized: dict[str, str] = field(default_factory=dict)  # weights that kernels do not take so, and why
 
     @contextmanager
     def time(self, step: str) -> Iterator[None]:
@@ -81,6 +83,11 @@ class BuildReport:
         self.calls = dict(Counter(type(call).__name__.removesuffix("Call") for call in program.calls))
         self.tactics = tactics_of(plan)
         self.work = work_of(program)
+        self.dequantized = {
+            " + ".join(str(source.name) for source in weight.sources): weight.dequantized
+            for weight in program.linear_weights
+            if weight.dequantized
+        }
         self.weights_bytes, self.arena_bytes = program.weights_bytes, program.arena_bytes
         size = 2 if plan.config.dtype == "bf16" else 4
         self.kv_bytes_per_token = sum(layer.block_elements(1) * size for layer in program.layers)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import CheckpointError
 from .checkpoint import Checkpoint
+from .layouts.layout import QuantizedModules
 from .safetensors import DTYPES
 
 # Buffers that older versions of model classes saved; the model computes them itself.
@@ -26,6 +27,7 @@ class _Offenders:
     wrong_shape: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     wrong_dtype: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     untied: list[str] = field(default_factory=list)
+    quantized: list[str] = field(default_factory=list)
 
 
 def bind(
@@ -34,19 +36,23 @@ def bind(
     tied: Mapping[str, str] | None = None,
     ignorable_unexpected: Iterable[str] = (),
     base_prefix: str = "",
+    quantized: QuantizedModules | None = None,
 ) -> dict[str, str]:
     """Map each parameter name to the checkpoint tensor that holds its value.
 
     A tensor matches by its exact name, or with `base_prefix` ("model.", "transformer.") added or taken away.
     `tied` maps an alias ("lm_head.weight") to the parameter that owns the value: a checkpoint may store either, or
     both if they are equal. Tensors the model does not use may match a regex of `ignorable_unexpected` (searched, as
-    Transformers does) or be a buffer that models compute themselves. Raises one CheckpointError that lists every
-    missing, unexpected, wrongly shaped and wrongly typed tensor. Values are not read, except to compare tied ones.
+    Transformers does) or be a buffer that models compute themselves. Parameters that are `quantized` are left out, and
+    what is wrong with them is told with the rest. Raises one CheckpointError that lists every missing, unexpected,
+    wrongly shaped and wrongly typed tensor. Values are not read, except to compare tied ones.
     """
-    tied = tied or {}
+    tied, quantized = tied or {}, quantized or QuantizedModules()
     base_prefix = base_prefix.rstrip(".") + "." if base_prefix else ""
-    offenders, bound, used = _Offenders(), {}, set()
+    offenders, bound, used = _Offenders(quantized=quantized.offenders), {}, set(quantized.used)
     for name, shape in parameters.items():
+        if name in quantized.weights or name in quantized.failed:
+            continue
         aliases = [alias for alias, owner in tied.items() if owner == name]
         stored = [found for each in (name, *aliases) if (found := _find(checkpoint, each, base_prefix))]
         used.update(stored)
@@ -94,6 +100,7 @@ def _raise_if_any(checkpoint: Checkpoint, offenders: _Offenders) -> None:
             lines.append(f"  {title} ({len(names)}): {', '.join(_compact(names))}")
     for title, groups in (("wrong shape", offenders.wrong_shape), ("wrong dtype", offenders.wrong_dtype)):
         lines += [f"  {title}: {', '.join(_compact(names))}: {what}" for what, names in groups.items()]
+    lines += [f"  {what}" for what in offenders.quantized]
     if offenders.untied:
         lines.append(
             f"  differs from the tensor it is tied to: {', '.join(offenders.untied)}"
@@ -101,13 +108,6 @@ def _raise_if_any(checkpoint: Checkpoint, offenders: _Offenders) -> None:
         )
     if not lines:
         return
-    method = checkpoint.config.get("quantization_config")
-    if method:
-        name = method.get("quant_method", "an unnamed method") if isinstance(method, dict) else method
-        raise CheckpointError(
-            f"{checkpoint.path}: its weights are already quantized ({name}), a layout that is not read. "
-            "Use the unquantized checkpoint.\n" + "\n".join(lines)
-        )
     raise CheckpointError(
         f"{checkpoint.path}: its tensors are not those that config.json describes.\n"
         + "\n".join(lines)

@@ -26,7 +26,7 @@ class WeightScheme:
     """A weight's element type and, for integer types, how many elements along K share one scale.
 
     `group_size` 0 means one scale per output channel (the whole of K). A group size that does not divide K leaves a
-    shorter last group. Symmetric integer weights are w = scale * q, int8 q in [-127, 127], int4 q in [-8, 7]. An
+    shorter last group. Symmetric integer weights are w = scale * q, int8 q in [-128, 127], int4 q in [-8, 7]. An
     asymmetric weight, int4 in groups only, is scale * (q - zero) with a zero for every scale.
     """
 

@@ -6,10 +6,12 @@ the part of each parameter that those rows need is read:
 
     rows(value, 0, 64, checkpoint.read)     # float32 [64, ...]
 
-`read(name)` gives an array of any element type, best a memory-mapped view: it is sliced first and converted afterwards.
+`read(name)` gives an array of any element type, best a memory-mapped view, or anything that is sliced like one: it is
+sliced first and converted afterwards.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import numpy as np
 import onnx_ir as ir
@@ -17,7 +19,14 @@ import onnx_ir as ir
 from . import numpy_ops
 from .graph import constant, is_parameter, static_dims
 
-Read = Callable[[str], np.ndarray]
+
+class Sliceable(Protocol):
+    """What gives an array for a slice of every axis."""
+
+    def __getitem__(self, box: tuple[slice, ...], /) -> np.ndarray: ...
+
+
+Read = Callable[[str], Sliceable]
 Box = tuple[tuple[int, int], ...]  # a half-open range for every axis
 
 
@@ -85,7 +94,7 @@ def _whole(value: ir.Value) -> Box:
     return tuple((0, size) for size in shape)
 
 
-def _crop(array: np.ndarray, box: Box) -> np.ndarray:
+def _crop(array: Sliceable, box: Box) -> np.ndarray:
     return array[tuple(slice(first, last) for first, last in box)]
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 # How and where a checkpoint is stored, and which code its author would have us run.
 _STORAGE_KEYS = {
-    "_attn_implementation", "_name_or_path", "auto_map", "dtype", "quantization_config", "torch_dtype",
-    "transformers_version",
+    "_attn_implementation", "_name_or_path", "auto_map", "compression_config", "dtype", "quantization_config",
+    "torch_dtype", "transformers_version",
 }  # fmt: skip
 
 CHANGING = ("longrope", "dynamic")

@@ -107,9 +107,3 @@ def test_a_parameter_named_like_a_buffer_is_bound(make_checkpoint) -> None:
 def test_ignorable_patterns_are_searched(make_checkpoint) -> None:
     checkpoint = open_checkpoint(make_checkpoint({"a": weight(1), "mtp.layers.0.x": weight(1)}))
     assert bind(checkpoint, {"a": (1,)}, ignorable_unexpected=[r"^mtp\."]) == {"a": "a"}
-
-
-def test_quantized_checkpoints_are_named_as_such(make_checkpoint) -> None:
-    folder = make_checkpoint({"a.qweight": weight(1)}, config={"quantization_config": {"quant_method": "awq"}})
-    with pytest.raises(CheckpointError, match=r"already quantized \(awq\)"):
-        bind(open_checkpoint(folder), {"a.weight": (1,)})

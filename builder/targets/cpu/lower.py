@@ -11,6 +11,7 @@ from .dims import Symbol
 from .expressions import Expr
 from .lowering import Lowering, Unsupported, entry_of, path_of, product
 from .program import LoopCall, Program
+from .stored_rows import Stored
 from .views import Buffer, DType, Home, contiguous
 
 if TYPE_CHECKING:
@@ -19,12 +20,13 @@ if TYPE_CHECKING:
 _INPUTS = {"input_ids": Symbol.TOKENS, "position_ids": Symbol.TOKENS, "logits_rows": Symbol.ROWS}
 
 
-def lower(network: "Network", config: BuildConfig) -> Program:
+def lower(network: "Network", config: BuildConfig, stored: Stored | None = None) -> Program:
     """The kernel calls, buffers and weights of `network`; nothing has an address yet.
 
+    `stored`: parameters that the checkpoint holds quantized. They keep their scheme where the kernels have it.
     Raises UnsupportedModelError naming every node that the cpu target cannot express.
     """
-    lowering = Lowering(network, config)
+    lowering = Lowering(network, config, stored or {})
     graph = network.model.graph
     offenders: list[str] = []
     lowering.needed = _needed_nodes(lowering, graph)

@@ -17,6 +17,7 @@ from .dims import ONE, Dim, Shape, Symbol, parse_dim
 from .expressions import Expr, Operand, Scalar
 from .program import Call, LinearWeight, LoopCall, PlainWeight, Program
 from .schemes import scheme_of_linear
+from .stored_rows import Stored, stored_rows
 from .views import Buffer, DType, Home, View, contiguous, new_buffer, show
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class Lowering:
 
     network: "Network"
     config: BuildConfig
+    stored: Stored = field(default_factory=dict)
     program: Program = field(default_factory=Program)
     values: dict[ir.Value, Operand] = field(default_factory=dict)
     owners: dict[int, ir.Value] = field(default_factory=dict)  # id(Expr) -> the value it computes
@@ -251,6 +253,11 @@ class Lowering:
             first, second = (dim.count for dim in self.shape(sources[0]))
             n, k = (second, first) if transposed else (first, second)
             weight = LinearWeight(tuple(sources), n, k, scheme_of_linear(self.config, is_head=is_head), transposed)
+            found = stored_rows(sources, self.stored)
+            if isinstance(found, str):
+                weight.dequantized = found
+            else:
+                weight.stored, weight.scheme = found, found[0].scheme
             self._linear[key] = weight
             self.program.linear_weights.append(weight)
         return self._linear[key]

@@ -7,18 +7,25 @@ import onnx_ir as ir
 from ....quantization.scheme import WeightScheme
 from .dims import Dim
 from .expressions import Expr
+from .stored_rows import StoredRows
 from .views import Buffer, View
 
 
 @dataclass(eq=False)
 class LinearWeight:
-    """A weight packed for the linear kernels: [n, k] from `source` ([k, n] when `transposed`); gate and up when two."""
+    """A weight packed for the linear kernels: [n, k] from `source` ([k, n] when `transposed`); gate and up when two.
+
+    `stored`: the same matrices in the integers that the checkpoint holds, if the kernels take them as they are.
+    `dequantized`: why they do not, if it holds any.
+    """
 
     sources: tuple[ir.Value, ...]
     n: int
     k: int
     scheme: WeightScheme
     transposed: bool = False
+    stored: tuple[StoredRows, ...] = ()
+    dequantized: str = ""
     offset: int = -1
     nbytes: int = -1
 

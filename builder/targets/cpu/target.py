@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 
 from ....errors import BuildError
 from ....plugins.cpu.isa import Isa, native_isa
+from ....quantization.scheme import WeightType
 from ...config import BuildConfig
 from .emit import EngineFacts, emit
 from .lower import lower
 from .memory_plan import plan_memory
 from .program import Program
+from .stored_rows import Stored
 from .weights import plan_weights
 
 if TYPE_CHECKING:
@@ -25,6 +27,12 @@ class CpuPlan:
     isa: Isa
     config: BuildConfig
     max_seq_len: int
+
+    @property
+    def scheme(self) -> WeightType:
+        """What the linear layers are stored as, all in all: what was asked for, or the least that a checkpoint has."""
+        types = [weight.scheme.type for weight in self.program.linear_weights if weight.stored]
+        return min(types, key=lambda type_: type_.bits, default=WeightType(self.config.weights or self.config.dtype))
 
 
 def choose_isa(config: BuildConfig) -> Isa:
@@ -47,9 +55,9 @@ def choose_isa(config: BuildConfig) -> Isa:
     return wanted
 
 
-def plan(network: "Network", config: BuildConfig, isa: Isa, max_seq_len: int) -> CpuPlan:
+def plan(network: "Network", config: BuildConfig, isa: Isa, max_seq_len: int, stored: Stored | None = None) -> CpuPlan:
     """Lower `network`, give every buffer and weight its place, and write the source."""
-    program = lower(network, config)
+    program = lower(network, config, stored)
     plan_memory(program, config.max_num_tokens, config.max_batch_size)
     plan_weights(program, isa)
     source = emit(program, config, EngineFacts(f"{network.architecture} for {isa}", isa, max_seq_len))

@@ -2,7 +2,6 @@
 
 import mmap
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import ml_dtypes
@@ -16,12 +15,12 @@ from ....progress import NoProgress, Progress
 from ....quantization.quantized import QuantizedWeight
 from ....quantization.rtn import quantize
 from ...passes import derived
+from ...passes.derived import Read
 from .emit_calls import layout_of
 from .memory_plan import align
 from .program import LinearWeight, PlainWeight, Program
 from .views import DType
 
-Read = Callable[[str], np.ndarray]
 _STEP_BYTES = 16 << 20
 
 
@@ -42,7 +41,8 @@ def plain_bytes(weight: PlainWeight) -> int:
 
 
 def write_weights(path: Path, program: Program, isa: Isa, read: Read, progress: Progress | None = None) -> None:
-    """Write weights.bin. `read(parameter)` gives a weight, best as a view of a mapped file.
+    """Write weights.bin. `read(parameter)` gives a weight, best as a view of a mapped file. Those that the checkpoint
+    holds quantized are not rounded again.
 
     Only a few tens of megabytes are held at a time: sources are read by rows, and pages already written are handed to
     the page cache. Raises BuildError for a weight with NaN or infinite elements.
@@ -83,7 +83,7 @@ def _release(mapped: mmap.mmap, offset: int, nbytes: int) -> None:
 
 
 def _write_linear(weight: LinearWeight, isa: Isa, out: np.ndarray, read: Read) -> None:
-    sources = [_rows_of(source, weight, read) for source in weight.sources]
+    sources = weight.stored or [_rows_of(source, weight, read) for source in weight.sources]
     layout_of(weight, isa).pack(sources[0], out, *sources[1:])
 
 

@@ -1,0 +1,56 @@
+"""AutoAWQ's "gemm" layout: int4 with zero points, eight outputs to a word.
+
+Format, from AutoAWQ's WQLinear_GEMM: qweight int32 [K, N / 8] and qzeros int32 [K / G, N / 8] hold outputs 8 c + 0, 2,
+4, 6, 1, 3, 5, 7 in word c, from its lowest bits up; scales [K / G, N]. A weight is scale * (q - zero).
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...quantization.quantized import QuantizedWeight
+from ..checkpoint import Checkpoint
+from . import bits
+from .layout import FLOATS, INT32, Layout, Part, Tensors, groups_of, integer, unsupported
+from .stored import StoredWeight, integer_weight
+
+_KNOWN = 'AWQ of 4 bits, version "gemm"'
+_PLACES = np.array([0, 4, 1, 5, 2, 6, 3, 7])  # where in a word output 0, 1, ... of its eight lies
+
+
+class AwqLayout(Layout):
+    """`quant_method` "awq"."""
+
+    markers = ("qweight",)
+
+    def __init__(self, checkpoint: Checkpoint, config: Mapping[str, object]) -> None:
+        width = integer(config, "bits" if "bits" in config else "w_bit")
+        version = str(config.get("version", "gemm")).lower()
+        if width != 4 or version != "gemm":
+            raise unsupported(checkpoint, f'AWQ of {width} bits, version "{version}"', self.markers, _KNOWN)
+        self.group_size = max(integer(config, "group_size" if "group_size" in config else "q_group_size"), 0)
+        self.title = f"AWQ, int4 in groups of {self.group_size or 'K'}"
+
+    def parts(self, module: str, n: int, k: int) -> dict[str, Part]:
+        groups, words = groups_of(k, self.group_size), -(-n // 8)
+        return {
+            "qweight": Part(INT32, ((k, words),)),
+            "qzeros": Part(INT32, ((groups, words),)),
+            "scales": Part(FLOATS, ((groups, n),)),
+        }
+
+    def weight(self, module: str, n: int, k: int, tensors: Tensors) -> StoredWeight:
+        def rows(first: int, last: int) -> QuantizedWeight:
+            scale = np.asarray(tensors["scales"][:, first:last].T, np.float32)
+            zero = _outputs(tensors["qzeros"], first, last).astype(np.float32)
+            return QuantizedWeight(_outputs(tensors["qweight"], first, last), scale, zero)
+
+        return integer_weight((n, k), 4, self.group_size, rows, symmetric=False, scales=tensors["scales"])
+
+
+def _outputs(words: np.ndarray, first: int, last: int) -> np.ndarray:
+    """int32 [R, N / 8] to int8 [last - first, R] in [-8, 7], of those outputs."""
+    begin = first // 8
+    numbers = bits.centred(bits.unpack(words[:, begin : -(-last // 8)], 4), 4)
+    ordered = numbers.reshape(len(numbers), -1, 8)[:, :, _PLACES].reshape(len(numbers), -1)
+    return np.ascontiguousarray(ordered[:, first - 8 * begin : last - 8 * begin].T)

@@ -1,0 +1,116 @@
+"""GPTQ: both conventions for zeros, 4 and 8 bits, groups in a row and scattered."""
+
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from quantized_models import Grid, random_grid, store_gptq
+
+from enginesmith.checkpoint.layouts.registry import layout_of
+from enginesmith.checkpoint.layouts.stored import StoredWeight
+from enginesmith.checkpoint.weights import bind_weights
+from enginesmith.errors import CheckpointError
+
+
+def config(bits: int, group: int, sym: bool, **changes: object) -> dict:
+    return {"quant_method": "gptq", "bits": bits, "group_size": group or -1, "sym": sym} | changes
+
+
+def stored(checkpoint, n: int, k: int) -> StoredWeight:
+    return bind_weights(checkpoint, layout_of(checkpoint), {"a.weight": (n, k)}).stored["a.weight"]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    n=st.integers(1, 5).map(lambda i: 8 * i),
+    k=st.integers(1, 6).map(lambda i: 8 * i),
+    bits=st.sampled_from([4, 8]),
+    group=st.sampled_from([0, 4, 16, 32]),
+    symmetric=st.booleans(),
+    form=st.sampled_from(["gptq", "gptq_v2"]),
+    seed=st.integers(0, 99),
+    first=st.integers(0, 7),
+)
+def test_integers_and_values_come_back(
+    open_stored, n: int, k: int, bits: int, group: int, symmetric: bool, form: str, seed: int, first: int
+) -> None:
+    grid = random_grid(np.random.default_rng(seed), n, k, bits, group, symmetric=symmetric)
+    added = int(form == "gptq")
+    if not symmetric:
+        grid = Grid(grid.q, grid.zero + added, grid.scale, grid.group)  # 1 to 2^bits where 0 cannot be stored
+    tensors = store_gptq(grid, bits, added, g_idx=seed % 2 == 0)
+    weight = stored(open_stored(tensors, config(bits, group, symmetric, checkpoint_format=form)), n, k)
+    np.testing.assert_array_equal(weight.dequantize(), grid.values())
+    np.testing.assert_array_equal(weight[first:n, :], grid.values()[first:])
+    if bits == 8 and not symmetric:
+        assert weight.scheme is None
+        assert "zero points" in weight.reason
+        return
+    assert weight.scheme is not None
+    assert weight.scheme.symmetric == symmetric
+    rows = weight.rows(first, n)
+    np.testing.assert_array_equal(rows.q, grid.q[first:] - (1 << (bits - 1)))
+    np.testing.assert_array_equal(rows.dequantize(weight.scheme.group_size), grid.values()[first:])
+
+
+def test_the_convention_is_logged_and_v1_is_the_default(open_stored, caplog: pytest.LogCaptureFixture) -> None:
+    grid = random_grid(np.random.default_rng(0), 8, 16, 4, 8, symmetric=True)
+    with caplog.at_level(logging.INFO):
+        weight = stored(open_stored(store_gptq(grid, 4, 1), config(4, 8, True)), 8, 16)
+        layout_of(open_stored(store_gptq(grid, 4, 0), config(4, 8, True, checkpoint_format="gptq_v2")))
+    assert str(weight.scheme) == "int4-g8"
+    assert [record.getMessage().split(": ")[1] for record in caplog.records] == [
+        "zeros are stored as zero - 1 (gptq)",
+        "zeros are stored as they are (gptq_v2)",
+    ]
+
+
+def test_a_weight_said_to_be_symmetric_that_is_not(open_stored) -> None:
+    grid = random_grid(np.random.default_rng(0), 8, 16, 4, 8, symmetric=False)
+    weight = stored(open_stored(store_gptq(grid, 4, 0), config(4, 8, True, checkpoint_format="gptq_v2")), 8, 16)
+    assert str(weight.scheme) == "int4-g8-zeros"
+    np.testing.assert_array_equal(weight.dequantize(), grid.values())
+
+
+def test_scattered_groups_give_values_and_no_scheme(open_stored) -> None:
+    rng = np.random.default_rng(1)
+    grid = random_grid(rng, 16, 32, 4, 8, symmetric=False)
+    grid = Grid(grid.q, np.maximum(grid.zero, 1), grid.scale, rng.permutation(grid.group))
+    weight = stored(open_stored(store_gptq(grid, 4, 1), config(4, 8, False, desc_act=True)), 16, 32)
+    assert weight.scheme is None
+    assert "act-order" in weight.reason
+    np.testing.assert_array_equal(weight.dequantize(), grid.values())
+    with pytest.raises(ValueError, match="act-order"):
+        weight.rows(0, 1)
+
+
+def test_a_group_that_is_none(open_stored) -> None:
+    grid = random_grid(np.random.default_rng(0), 8, 16, 4, 8, symmetric=True)
+    tensors = store_gptq(grid, 4, 1)
+    tensors["g_idx"][3] = 2
+    with pytest.raises(CheckpointError, match=r"a\.g_idx: holds groups from 0 to 2; there are 2"):
+        stored(open_stored(tensors, config(4, 8, True)), 8, 16)
+
+
+@pytest.mark.parametrize(
+    ("bits", "changes", "packing"),
+    [
+        (3, {}, 'GPTQ of 3 bits, checkpoint_format "gptq"'),
+        (2, {"checkpoint_format": "gptq_v2"}, 'GPTQ of 2 bits, checkpoint_format "gptq_v2"'),
+        (4, {"checkpoint_format": "marlin"}, 'GPTQ of 4 bits, checkpoint_format "marlin"'),
+    ],
+)
+def test_other_packings_are_named(open_stored, bits: int, changes: dict, packing: str) -> None:
+    tensors = {"qweight": np.zeros((3, 8), np.int32)}
+    with pytest.raises(CheckpointError, match=rf"packed as {packing} \(as in a\.qweight, int32 \[3, 8\]\)"):
+        layout_of(open_stored(tensors, config(bits, 8, True, **changes)))
+
+
+def test_scales_that_fp16_cannot_hold(open_stored) -> None:
+    grid = random_grid(np.random.default_rng(0), 8, 16, 4, 8, symmetric=True, dtype=np.float32)
+    weight = stored(open_stored(store_gptq(grid, 4, 1), config(4, 8, True)), 8, 16)
+    assert weight.scheme is None
+    assert "fp16" in weight.reason
+    np.testing.assert_array_equal(weight.dequantize(), grid.values())
