@@ -19,7 +19,7 @@ Tensors = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Grid:
-    """q and zero count from 0: q [N, K] and zero [N, G] in [0, 2^bits), scale [N, G]; the group of input k is group[k]."""
+    """q [N, K] and zero [N, G] count from 0 to 2^bits - 1; scale [N, G]; the group of input k is group[k]."""
 
     q: np.ndarray
     zero: np.ndarray
@@ -137,7 +137,10 @@ def quantized_checkpoint(source: Path, folder: Path, config: Mapping[str, Any], 
         tensors |= {f"{module}.{suffix}": np.ascontiguousarray(part) for suffix, part in stored.tensors.items()}
         plain[name] = stored.values
     described = json.loads((source / "config.json").read_text())
-    for path, content, extra in ((folder, tensors, {"quantization_config": config}), (folder / "dequantized", plain, {})):
+    for path, content, extra in (
+        (folder, tensors, {"quantization_config": config}),
+        (folder / "dequantized", plain, {}),
+    ):
         path.mkdir(parents=True)
         save_file(content, path / "model.safetensors", {"format": "pt"})
         (path / "config.json").write_text(json.dumps({**described, **extra}))

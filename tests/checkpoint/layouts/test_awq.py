@@ -12,7 +12,13 @@ from enginesmith.errors import CheckpointError
 
 
 def config(group: int, **changes: object) -> dict:
-    return {"quant_method": "awq", "bits": 4, "group_size": group or -1, "version": "gemm", "zero_point": True} | changes
+    return {
+        "quant_method": "awq",
+        "bits": 4,
+        "group_size": group or -1,
+        "version": "gemm",
+        "zero_point": True,
+    } | changes
 
 
 @settings(deadline=None, max_examples=25)

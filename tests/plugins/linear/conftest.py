@@ -40,7 +40,7 @@ extern "C" int call(int n, int k, int act, const uint8_t* w, const float* x, con
 
 def _random_quantized(rng: np.random.Generator, n: int, k: int, scheme: WeightScheme) -> QuantizedWeight:
     """Quantized weights with the extremes in them, and whole and fractional zeros."""
-    low, high = (-8, 7) if scheme.type is WeightType.INT4 else (-127, 127)
+    low, high = (-8, 7) if scheme.type is WeightType.INT4 else (-128, 127)  # -128 as GPTQ has it
     q = rng.integers(low, high, (n, k), dtype=np.int8, endpoint=True)
     q[0] = low
     scale = rng.uniform(0.001, 0.02, (n, scheme.groups(k))).astype(np.float16).astype(np.float32)

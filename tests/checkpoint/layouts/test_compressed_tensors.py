@@ -1,0 +1,153 @@
+"""compressed-tensors: integers in words and in bytes, FP8, and how its groups of modules are told apart."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from quantized_models import FP8, Grid, fp8_values, random_grid, store_int8, store_packed
+
+from enginesmith.checkpoint.layouts.registry import layout_of
+from enginesmith.checkpoint.layouts.stored import StoredWeight
+from enginesmith.checkpoint.weights import bind_weights
+from enginesmith.errors import CheckpointError
+
+
+def config(form: str, targets: tuple[str, ...] = ("Linear",), **weights: object) -> dict:
+    group = {"targets": list(targets), "weights": {"type": "int", **weights}, "input_activations": None}
+    return {"quant_method": "compressed-tensors", "format": form, "config_groups": {"group_0": group}, "ignore": []}
+
+
+def stored(checkpoint, n: int, k: int) -> StoredWeight:
+    return bind_weights(checkpoint, layout_of(checkpoint), {"a.weight": (n, k)}).stored["a.weight"]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    n=st.integers(1, 20),
+    k=st.integers(1, 70),
+    bits=st.sampled_from([4, 8]),
+    group=st.sampled_from([0, 4, 16, 32]),
+    symmetric=st.booleans(),
+    seed=st.integers(0, 99),
+    first=st.integers(0, 19),
+)
+def test_packed_integers_and_values_come_back(
+    open_stored, n: int, k: int, bits: int, group: int, symmetric: bool, seed: int, first: int
+) -> None:
+    first %= n
+    grid = random_grid(np.random.default_rng(seed), n, k, bits, group, symmetric=symmetric)
+    strategy = {"strategy": "group", "group_size": group} if group else {"strategy": "channel", "group_size": None}
+    described = config("pack-quantized", num_bits=bits, symmetric=symmetric, **strategy)
+    weight = stored(open_stored(store_packed(grid, bits, symmetric=symmetric), described), n, k)
+    np.testing.assert_array_equal(weight.dequantize(), grid.values())
+    np.testing.assert_array_equal(weight[first:n, 0 : k // 2], grid.values()[first:, : k // 2])
+    if weight.scheme is None:
+        assert bits == 8
+        assert not symmetric
+        return
+    rows = weight.rows(first, n)
+    np.testing.assert_array_equal(rows.q, grid.q[first:] - (1 << (bits - 1)))
+    np.testing.assert_array_equal(rows.dequantize(weight.scheme.group_size), grid.values()[first:])
+
+
+def test_zero_points_that_are_not_packed(open_stored) -> None:
+    grid = random_grid(np.random.default_rng(0), 9, 32, 4, 16, symmetric=False)
+    tensors = store_packed(grid, 4, symmetric=False) | {"weight_zero_point": (grid.zero - 8).astype(np.int8)}
+    described = config("pack-quantized", num_bits=4, strategy="group", group_size=16, symmetric=False)
+    np.testing.assert_array_equal(stored(open_stored(tensors, described), 9, 32).dequantize(), grid.values())
+
+
+@pytest.mark.parametrize("shape", [(9, 1), (9,), (1,), ()])
+def test_int8_by_channel_or_tensor(open_stored, shape: tuple[int, ...]) -> None:
+    grid = random_grid(np.random.default_rng(0), 9, 33, 8, 0, symmetric=True, dtype=np.float32)
+    if shape != (9, 1) and shape != (9,):
+        grid = Grid(grid.q, grid.zero, np.full_like(grid.scale, grid.scale[0, 0]), grid.group)
+    strategy = "channel" if 9 in shape else "tensor"
+    tensors = store_int8(grid)
+    tensors["weight_scale"] = tensors["weight_scale"].reshape(-1)[: int(np.prod(shape))].reshape(shape)
+    tensors |= {"input_scale": np.ones(1, np.float32)}
+    weight = stored(open_stored(tensors, config("int-quantized", num_bits=8, strategy=strategy)), 9, 33)
+    assert str(weight.scheme) == "int8"
+    np.testing.assert_array_equal(weight.rows(2, 9).q, grid.q[2:] - 128)
+    np.testing.assert_array_equal(weight.dequantize(), grid.values())
+
+
+@pytest.mark.parametrize(("strategy", "block"), [("tensor", (9, 33)), ("channel", (1, 33)), ("block", (4, 16))])
+def test_fp8(open_stored, strategy: str, block: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.normal(0, 50, (9, 33)).astype(FP8)
+    scale = rng.uniform(1e-4, 1e-2, (-(-9 // block[0]), -(-33 // block[1]))).astype(np.float32)
+    tensors = {"weight": weight, "weight_scale": scale.reshape(-1) if strategy == "tensor" else scale}
+    shape = list(block) if strategy == "block" else None
+    described = config("float-quantized", type="float", num_bits=8, strategy=strategy, block_structure=shape)
+    found = stored(open_stored(tensors, described), 9, 33)
+    assert found.scheme is None
+    assert "FP8" in found.reason
+    np.testing.assert_array_equal(found.dequantize(3, 8), fp8_values(weight, scale, block)[3:8])
+
+
+def test_groups_of_modules_by_name(open_stored) -> None:
+    four = random_grid(np.random.default_rng(0), 8, 32, 4, 16, symmetric=True)
+    eight = random_grid(np.random.default_rng(0), 8, 32, 8, 0, symmetric=True)
+    described = config("mixed-precision")
+    described["config_groups"] = {
+        "group_0": {
+            "targets": ["Linear"],
+            "format": "pack-quantized",
+            "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 16, "symmetric": True},
+        },
+        "group_1": {
+            "targets": ["re:.*down_proj"],
+            "format": "int-quantized",
+            "weights": {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True},
+        },
+    }
+    tensors = {f"up_proj.{suffix}": tensor for suffix, tensor in store_packed(four, 4, symmetric=True).items()}
+    tensors |= {f"down_proj.{suffix}": tensor for suffix, tensor in store_int8(eight).items()}
+    checkpoint = open_stored(tensors, described)
+    shapes = {"a.up_proj.weight": (8, 32), "a.down_proj.weight": (8, 32)}
+    weights = bind_weights(checkpoint, layout_of(checkpoint), shapes).stored
+    assert [str(weights[name].scheme) for name in shapes] == ["int4-g16", "int8"]
+    for name, grid in zip(shapes, (four, eight), strict=True):
+        np.testing.assert_array_equal(weights[name].dequantize(), grid.values())
+
+
+def test_act_order_gives_values_and_no_scheme(open_stored) -> None:
+    rng = np.random.default_rng(1)
+    grid = random_grid(rng, 8, 32, 4, 8, symmetric=False)
+    grid = Grid(grid.q, grid.zero, grid.scale, rng.permutation(grid.group))
+    tensors = store_packed(grid, 4, symmetric=False) | {"weight_g_idx": grid.group.astype(np.int32)}
+    described = config("pack-quantized", num_bits=4, strategy="group", group_size=8, symmetric=False)
+    weight = stored(open_stored(tensors, described), 8, 32)
+    assert weight.scheme is None
+    np.testing.assert_array_equal(weight.dequantize(), grid.values())
+
+
+@pytest.mark.parametrize(
+    ("form", "weights", "packing"),
+    [
+        ("pack-quantized", {"num_bits": 3, "strategy": "group", "group_size": 16}, '"pack-quantized": int of 3 bits'),
+        ("nvfp4-pack-quantized", {"type": "float", "num_bits": 4, "strategy": "tensor_group"}, "float of 4 bits"),
+        ("marlin-24", {"num_bits": 4, "strategy": "group", "group_size": 16}, '"marlin-24"'),
+        ("float-quantized", {"type": "float", "num_bits": 8, "strategy": "group", "group_size": 16}, "by group"),
+    ],
+)
+def test_other_packings_are_named(open_stored, form: str, weights: dict, packing: str) -> None:
+    with pytest.raises(CheckpointError, match=rf"{packing}.* \(as in a\.weight_packed, int32 \[2, 3\]\)"):
+        layout_of(open_stored({"weight_packed": np.zeros((2, 3), np.int32)}, config(form, **weights)))
+
+
+@pytest.mark.parametrize("groups", [None, {}, {"W8A8": ["Linear"]}])
+def test_groups_that_say_nothing(open_stored, groups: object) -> None:
+    described = config("int-quantized") | {"config_groups": groups}
+    with pytest.raises(CheckpointError, match="config_groups should name groups of modules"):
+        layout_of(open_stored({"weight": np.zeros((2, 3), np.int8)}, described))
+
+
+def test_two_groups_for_whole_classes(open_stored) -> None:
+    described = config("int-quantized", num_bits=8, strategy="channel")
+    described["config_groups"]["group_1"] = config("int-quantized", num_bits=4, strategy="channel")["config_groups"][
+        "group_0"
+    ]
+    with pytest.raises(CheckpointError, match="2 groups for whole classes"):
+        layout_of(open_stored({"weight": np.zeros((2, 3), np.int8)}, described))

@@ -1,0 +1,56 @@
+"""FP8 with a scale for each block, as DeepSeek stores it."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from quantized_models import FP8, fp8_values
+
+from enginesmith.checkpoint.layouts.registry import layout_of
+from enginesmith.checkpoint.weights import bind_weights
+from enginesmith.errors import CheckpointError
+
+ALL_VALUES = np.arange(256, dtype=np.uint8).view(FP8)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    shape=st.tuples(st.integers(1, 20), st.integers(1, 40)),
+    block=st.tuples(st.integers(1, 8), st.integers(1, 16)),
+    seed=st.integers(0, 99),
+    first=st.integers(0, 19),
+)
+def test_values_come_back(open_stored, shape: tuple[int, int], block: tuple[int, int], seed: int, first: int) -> None:
+    rng = np.random.default_rng(seed)
+    finite = ALL_VALUES[np.isfinite(ALL_VALUES.astype(np.float32))]
+    weight = rng.choice(finite.view(np.uint8), shape).view(FP8)
+    scale = rng.uniform(1e-5, 1, (-(-shape[0] // block[0]), -(-shape[1] // block[1]))).astype(np.float32)
+    config = {"quant_method": "fp8", "weight_block_size": list(block), "fmt": "e4m3"}
+    checkpoint = open_stored({"weight": weight, "weight_scale_inv": scale}, config)
+    found = bind_weights(checkpoint, layout_of(checkpoint), {"a.weight": shape}).stored["a.weight"]
+    expected = fp8_values(weight, scale, block)
+    np.testing.assert_array_equal(found.dequantize(), expected)
+    np.testing.assert_array_equal(found[first % shape[0] : shape[0], 0:3], expected[first % shape[0] :, 0:3])
+
+
+def test_one_scale(open_stored) -> None:
+    weight = np.array([[1.0, -448.0], [0.5, 0.0]]).astype(FP8)
+    checkpoint = open_stored({"weight": weight, "weight_scale_inv": np.float32(0.1)}, {"quant_method": "fp8"})
+    found = bind_weights(checkpoint, layout_of(checkpoint), {"a.weight": (2, 2)}).stored["a.weight"]
+    np.testing.assert_array_equal(found.dequantize(), weight.astype(np.float32) * np.float32(0.1))
+
+
+def test_wrong_shapes_are_listed(open_stored) -> None:
+    tensors = {"weight": np.zeros((4, 8), np.float32), "weight_scale_inv": np.zeros((2, 2), np.float32)}
+    checkpoint = open_stored(tensors, {"quant_method": "fp8", "weight_block_size": [4, 4]})
+    with pytest.raises(CheckpointError) as caught:
+        bind_weights(checkpoint, layout_of(checkpoint), {"a.weight": (4, 8)})
+    assert "a.weight: expected float8_e4m3fn, found float32" in str(caught.value)
+    assert "a.weight_scale_inv: expected [1, 2], found [2, 2]" in str(caught.value)
+
+
+@pytest.mark.parametrize("changes", [{"fmt": "e5m2"}, {"weight_block_size": [128]}, {"weight_block_size": [0, 128]}])
+def test_other_packings_are_named(open_stored, changes: dict) -> None:
+    checkpoint = open_stored({"weight_scale_inv": np.zeros((2, 3), np.float32)}, {"quant_method": "fp8"} | changes)
+    with pytest.raises(CheckpointError, match=r"packed as FP8 .* \(as in a\.weight_scale_inv, float32 \[2, 3\]\)"):
+        layout_of(checkpoint)
