@@ -9,9 +9,9 @@ from ..errors import BuildError
 
 
 def load_dequantized(weights: Weights) -> Any:
-    """The torch module of a quantized checkpoint, in float32 with the weights that its integers and scales stand for.
+    """The torch module, in float32. The quantizer's own library is not asked: few run without a GPU.
 
-    The quantizer's own library is not asked: few of them run without a GPU, and none in float32.
+    Raises BuildError where Transformers cannot take the weights.
     """
     import torch
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
@@ -21,7 +21,7 @@ def load_dequantized(weights: Weights) -> Any:
     config = make_config(weights.checkpoint.config)
     names = [*weights.tensors, *weights.stored]
     state = {name: torch.from_numpy(np.array(weights.values(name), np.float32)) for name in names}
-    model_class = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     kwargs: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "eager"}
     try:
         return model_class.from_pretrained(None, config=config, state_dict=state, **kwargs).eval()

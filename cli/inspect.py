@@ -87,6 +87,10 @@ def _show_manifest(folder: EngineDir, memory: dict[str, int]) -> None:
 
 
 def _show_report(report: dict[str, Any], tactics: bool) -> None:
+    if report.get("quantized"):
+        reasons = Counter(report["dequantized"].values())
+        dequantized = {reason: f"{count} linear layers dequantized" for reason, count in reasons.items()}
+        section("Quantized by the checkpoint", {"layout": report["quantized"], **dequantized})
     section("Fused", {name: str(count) for name, count in report["fusions"].items() if count})
     section("Kernel calls a step", {name: str(count) for name, count in report["calls"].items()})
     if tactics:
