@@ -16,6 +16,7 @@ from ..progress import Progress
 from ..runtime.engine_dir import EngineDir
 from ..runtime.executors.cpu import CpuExecutor
 from ..runtime.executors.executor import SequenceSlice
+from .config import BuildConfig
 from .dequantized import load_dequantized
 from .report import CheckResult
 from .targets.cpu.schemes import DEFAULT_INT4_GROUP
@@ -69,7 +70,8 @@ def check(engine: EngineDir, reference: Reference, plan: CpuPlan, progress: Prog
             found.append(engine_logits(executor, engine, prompt))
             task.advance()
     expected = np.concatenate(reference.logits)
-    result = compare(np.concatenate(found), expected, *bars(plan))
+    quantized = any(weight.stored for weight in plan.program.linear_weights)
+    result = compare(np.concatenate(found), expected, *bars(plan.config, quantized=quantized))
     if not result.passed:
         raise BuildError(
             f"the engine disagrees with the model: worst logit distance {result.distance:.3g} of the spread (the bar "
@@ -80,14 +82,13 @@ def check(engine: EngineDir, reference: Reference, plan: CpuPlan, progress: Prog
     return result
 
 
-def bars(plan: CpuPlan) -> tuple[float, float]:
-    """The largest worst distance and mean KL divergence that an engine's scheme may cost.
+def bars(config: BuildConfig, *, quantized: bool = False) -> tuple[float, float]:
+    """The largest worst distance and mean KL divergence that the options of a build may cost.
 
-    An engine that took integers from its checkpoint has the reference's own weights: only activations are rounded, to 8
-    bits.
+    `quantized`: the engine holds integers of its checkpoint, hence the reference's own weights: only activations are
+    rounded, to 8 bits.
     """
-    config = plan.config
-    if any(weight.stored for weight in plan.program.linear_weights):
+    if quantized:
         return BARS["int8"]
     if config.weights != "int4":
         return BARS[config.weights or config.dtype]
