@@ -60,23 +60,27 @@ def run_bench(engine: Path, names: Sequence[str], *, runs: int, threads: int | N
     with LLM(engine, threads=threads) as llm:
         workloads = _chosen(llm, names)
         yardstick = _yardstick(engine, llm, threads)
-        lines = []
+        measured = []
         for workload in workloads:
-            runs_measured = measure(llm, workload, runs, progress)
-            run = median_run(runs_measured)
-            lines.append(
-                Line(
-                    run,
-                    tuple(m.tokens_per_second for m in runs_measured),
-                    yardstick.read(run) if yardstick else None,
-                    yardstick.compute(run) if yardstick else None,
-                )
-            )
+            if yardstick:
+                yardstick.calibrate()
+            measured.append(measure(llm, workload, runs, progress))
+        lines = [_line(runs_measured, yardstick) for runs_measured in measured]
     if as_json:
         facts = {"engine": str(engine), "threads": threads, "load_average": os.getloadavg()[0]}
         click.echo(json.dumps(facts | {"workloads": {line.run.workload: _as_json(line) for line in lines}}, indent=2))
     else:
         _show(lines, threads)
+
+
+def _line(runs: Sequence[Measurement], yardstick: Yardstick | None) -> Line:
+    run = median_run(runs)
+    return Line(
+        run,
+        tuple(m.tokens_per_second for m in runs),
+        yardstick.read(run) if yardstick else None,
+        yardstick.compute(run) if yardstick else None,
+    )
 
 
 def _chosen(llm: LLM, names: Sequence[str]) -> list[Workload]:

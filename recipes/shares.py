@@ -35,8 +35,14 @@ class Yardstick:
         self._work: dict[str, Any] = report["work"]
         self._kv_bytes: int = report["kv_bytes_per_token"]
         self._ceilings, self._threads = ceilings, threads
+        self._buffer = max(self._work["linear_bytes"], _LEAST_BUFFER)
         weights = WeightType(manifest.quantization.scheme)
         self.instruction: Instruction = used_instruction(weights, Isa(manifest.target.isa))
+
+    def calibrate(self) -> None:
+        """Read both ceilings once more: before and after what is measured, since a machine's neighbours come and go."""
+        self._ceilings.read_bandwidth(self._buffer, self._threads)
+        self._ceilings.peak(self.instruction, self._threads)
 
     def read(self, run: Measurement) -> Share | None:
         """Bytes read per second while one stream decodes: the weights and the sequence's cache, once a token."""
@@ -44,9 +50,8 @@ class Yardstick:
             return None
         mean_context = run.prompt_tokens + (run.output_tokens + 1) / 2
         bytes_per_token = self._work["linear_bytes"] + self._kv_bytes * mean_context
-        buffer = max(self._work["linear_bytes"], _LEAST_BUFFER)
-        ceiling = self._ceilings.read_bandwidth(buffer, self._threads)
-        return Share(f"read of {buffer >> 20} MiB", bytes_per_token * run.tokens_per_second, ceiling)
+        ceiling = self._ceilings.read_bandwidth(self._buffer, self._threads)
+        return Share(f"read of {self._buffer >> 20} MiB", bytes_per_token * run.tokens_per_second, ceiling)
 
     def compute(self, run: Measurement) -> Share | None:
         """Operations per second until the first token of a prompt, or of the whole batch."""

@@ -2,7 +2,6 @@
 
 import ctypes
 from enum import IntEnum
-from functools import cache
 from pathlib import Path
 
 from ....plugins.cpu.isa import Isa
@@ -56,7 +55,10 @@ def used_instruction(weights: WeightType, isa: Isa) -> Instruction:
 
 
 class Ceilings:
-    """Measures on demand, each figure once; a figure takes a tenth of a second to a second."""
+    """Measures on every call, which takes a tenth of a second to a second, and answers with the best reading so far.
+
+    A ceiling is what the machine can do undisturbed: neighbours only ever lower a reading.
+    """
 
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
@@ -64,16 +66,19 @@ class Ceilings:
         self._library.es_read_bandwidth.restype = ctypes.c_double
         self._library.es_peak.argtypes = [ctypes.c_int, ctypes.c_int]
         self._library.es_peak.restype = ctypes.c_double
+        self._readings: dict[tuple[object, ...], float] = {}
 
-    @cache  # noqa: B019 - there is one of these a process
     def read_bandwidth(self, num_bytes: int, threads: int) -> float:
         """Bytes per second read from a buffer of that size; 0 where memory is short."""
-        return self._library.es_read_bandwidth(num_bytes, threads)
+        return self._best(("read", num_bytes, threads), self._library.es_read_bandwidth(num_bytes, threads))
 
-    @cache  # noqa: B019
     def peak(self, instruction: Instruction, threads: int) -> float:
         """Operations per second (a multiply-add is two); 0 where the instruction is missing."""
-        return self._library.es_peak(int(instruction), threads)
+        return self._best((instruction, threads), self._library.es_peak(int(instruction), threads))
+
+    def _best(self, what: tuple[object, ...], reading: float) -> float:
+        self._readings[what] = max(reading, self._readings.get(what, 0.0))
+        return self._readings[what]
 
 
 def measure_ceilings(isa: Isa) -> Ceilings:
