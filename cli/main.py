@@ -92,7 +92,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         _complain(f"this needs {error.name}, a library of the extra 'build': pip install 'enginesmith[build]'")
         return USAGE_ERROR
     except BrokenPipeError:  # the reader of our output went away: `enginesmith inspect x | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.stdout is not None:  # it is where the process was started with its output closed
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
         if error.errno not in _USER_ERRNOS:
