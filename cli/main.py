@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -11,6 +10,7 @@ import click
 
 from .. import __version__
 from ..errors import EnginesmithError
+from . import stopping
 
 # Name -> one line of help: so that `enginesmith --help` imports no command.
 _COMMANDS = {
@@ -30,7 +30,6 @@ BUILD_LIBRARIES = frozenset(
 USAGE_ERROR = 2
 _MOST_OF_A_PATH = 300
 INTERRUPTED = 130
-TERMINATED = 143
 
 # A full disk, a path that cannot be: the user's to fix, so they get a message instead of a traceback.
 _SPACE = "free some space, or choose a folder on another disk"
@@ -67,7 +66,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of the console script; ends the process with 0, 2 (the user's to fix), 130 or 143."""
-    signal.signal(signal.SIGTERM, _terminate)
+    stopping.install()
     sys.exit(_run(arguments))
 
 
@@ -108,8 +107,3 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _complain(message: str, prefix: str = "error: ") -> None:
     click.secho(f"{prefix}{message}", fg="red", err=True)
-
-
-def _terminate(signum: int, frame: object) -> None:
-    """SIGTERM unwinds the stack like Ctrl-C, so that half-written folders vanish."""
-    sys.exit(TERMINATED)
