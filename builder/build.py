@@ -83,10 +83,11 @@ def build(
             _save_tokenizer(opened, folder / TOKENIZER)
         (folder / LIBRARY).parent.mkdir()
         (folder / LIBRARY).with_suffix(".cpp").write_text(planned.source)
-        compilation = toolchain.start_compiling(planned.source, isa, compiler)
-        report.compiled = not compilation.cached
+        compilation: toolchain.Compilation | None = None
         reference: Reference | None = None
         try:
+            compilation = toolchain.start_compiling(planned.source, isa, compiler)
+            report.compiled = not compilation.cached
             with report.time("pack"):
                 write_weights(folder / WEIGHTS, planned.program, isa, weights.read, progress)
             if config.check:
@@ -95,7 +96,8 @@ def build(
             with report.time("compile"), progress.task("compile"):
                 shutil.copyfile(compilation.wait(), folder / LIBRARY)
         finally:
-            compilation.cancel()
+            if compilation is not None:
+                compilation.cancel()
         manifest = manifest_of(opened, network, planned)
         save_network(network, planned.program, folder / "network.onnx")
         if reference is not None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -103,7 +104,7 @@ class Compilation:
             with new_file(self.target) as temporary:
                 shutil.copyfile(built, temporary)
         finally:
-            shutil.rmtree(self.work, ignore_errors=True)
+            _remove(self.work)
         return self.target
 
     def cancel(self) -> None:
@@ -113,7 +114,16 @@ class Compilation:
             self.process.wait()
             self.process = None
         if self.work is not None:
-            shutil.rmtree(self.work, ignore_errors=True)
+            _remove(self.work)
+
+
+def _remove(work: Path) -> None:
+    """Remove a compiler's folder, again while a compiler that is still dying writes to it; it fails without it."""
+    for _ in range(100):
+        shutil.rmtree(work, ignore_errors=True)
+        if not work.exists():
+            return
+        time.sleep(0.02)
 
 
 def compile_engine(source: str, isa: Isa, compiler: Compiler | None = None) -> Path:
@@ -144,7 +154,7 @@ def start_compiling(source: str, isa: Isa, compiler: Compiler | None = None) -> 
             start_new_session=True,  # so that `cancel` reaches the compilers that g++ itself starts
         )
     except BaseException as error:  # Ctrl-C too
-        shutil.rmtree(work, ignore_errors=True)
+        _remove(work)
         if isinstance(error, OSError):
             raise ToolchainError(f"{compiler.name} could not be started: {error}") from error
         raise
