@@ -1,33 +1,40 @@
-"""What is done to a weight: one definition shared by quantizer, packers, builder, manifest and recipes."""
+"""What is done to a model: one definition shared by quantizer, readers, writers, packers, builder and recipes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class WeightType(StrEnum):
-    """How one element of a linear layer's weight is stored."""
+    """How one element of a linear layer's weight is stored. FP8 is E4M3 (Micikevicius et al., 2022): 1-4-3, to 448."""
 
     FP32 = "fp32"
     BF16 = "bf16"
+    FP8 = "fp8"
     INT8 = "int8"
     INT4 = "int4"
 
     @property
     def bits(self) -> int:
-        return {"fp32": 32, "bf16": 16, "int8": 8, "int4": 4}[self.value]
+        return {"fp32": 32, "bf16": 16, "fp8": 8, "int8": 8, "int4": 4}[self.value]
 
     @property
     def is_integer(self) -> bool:
         return self in (WeightType.INT8, WeightType.INT4)
 
+    @property
+    def is_scaled(self) -> bool:
+        """Whether elements are multiples of scales: integers and FP8."""
+        return self.is_integer or self is WeightType.FP8
+
 
 @dataclass(frozen=True)
 class WeightScheme:
-    """A weight's element type and, for integer types, how many elements along K share one scale.
+    """A weight's element type and, for scaled types, how many elements along K share one scale.
 
     `group_size` 0 means one scale per output channel (the whole of K). A group size that does not divide K leaves a
-    shorter last group. Symmetric integer weights are w = scale * q, int8 q in [-128, 127], int4 q in [-8, 7]. An
-    asymmetric weight, int4 in groups only, is scale * (q - zero) with a zero for every scale.
+    shorter last group. Symmetric integer weights are w = scale * q, int8 q in [-128, 127], int4 q in [-8, 7]; FP8
+    weights are w = scale * q, too. An asymmetric weight, int4 in groups only, is scale * (q - zero) with a zero for
+    every scale.
     """
 
     type: WeightType
@@ -45,3 +52,38 @@ class WeightScheme:
     def __str__(self) -> str:
         group = f"-g{self.group_size}" if self.group_size else ""
         return f"{self.type}{group}{'' if self.symmetric else '-zeros'}"
+
+
+class ActivationScheme(StrEnum):
+    """What a linear layer's inputs are rounded to before they are multiplied, in the element type of its weight.
+
+    NONE leaves it to the kernels (those for integer weights round each token's inputs to int8, by groups). DYNAMIC
+    finds a scale for each token at run time. STATIC has one scale for all inputs of the layer, from calibration.
+    """
+
+    NONE = "none"
+    DYNAMIC = "dynamic"
+    STATIC = "static"
+
+
+@dataclass(frozen=True)
+class LinearScheme:
+    """All that is done to a linear layer."""
+
+    weight: WeightScheme
+    activation: ActivationScheme = ActivationScheme.NONE
+
+    def __post_init__(self) -> None:
+        allowed = self.weight.type in (WeightType.INT8, WeightType.FP8)
+        if self.activation is not ActivationScheme.NONE and not allowed:
+            raise ValueError(f"only int8 and FP8 weights have {self.activation} activations, not {self.weight}")
+
+    def __str__(self) -> str:
+        return f"{self.weight}{'' if self.activation is ActivationScheme.NONE else f'-{self.activation}'}"
+
+
+class KvType(StrEnum):
+    """How one element of a quantized KV cache is stored."""
+
+    INT8 = "int8"
+    FP8 = "fp8"

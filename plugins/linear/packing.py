@@ -43,6 +43,8 @@ class LinearLayout:
                 return "es::Fp32Weight"
             case WeightType.BF16:
                 return "es::Bf16Weight"
+            case WeightType.FP8:
+                raise BuildError("the cpu target has no kernels for FP8 weights yet")
             case WeightType.INT8:
                 return f"es::Int8Weight<{self.scheme.group_size}>"
             case WeightType.INT4:

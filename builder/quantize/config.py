@@ -1,0 +1,55 @@
+"""The options of a quantization: the one definition that the CLI, recipes and the Python API share."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ...quantization.scheme import ActivationScheme, KvType, LinearScheme, WeightScheme, WeightType
+
+Method = Literal["rtn", "awq", "gptq", "smoothquant", "fp8"]
+Format = Literal["compressed-tensors", "awq", "gptq"]
+
+
+class QuantizeConfig(BaseModel):
+    """How to quantize a checkpoint."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: Method = Field(description="The algorithm; see docs/quantization.md.")
+    bits: Literal[4, 8] | None = Field(
+        default=None, description="Bits of a weight (rtn, awq, gptq: 4 by default; smoothquant, fp8: 8)."
+    )
+    group_size: Literal[32, 64, 128, -1] | None = Field(
+        default=None, description="Weights along K that share a scale, -1 for all (default: 128 for 4 bits, -1 for 8)."
+    )
+    symmetric: bool | None = Field(default=None, description="No zero points (default: with them for 4 bits).")
+    activations: Literal["none", "dynamic", "static"] | None = Field(
+        default=None, description="Rounding of layers' inputs (smoothquant, fp8: dynamic by default; others: none)."
+    )
+    per_tensor: bool = Field(default=False, description="With fp8: one scale for a whole weight, not one per channel.")
+    format: Format = Field(default="compressed-tensors", description="How the checkpoint stores its weights.")
+    kv_cache: KvType | None = Field(default=None, description="Element type of the KV cache of engines built from it.")
+    calibration: str | None = Field(
+        default=None,
+        description="A text or JSONL file, 'topics' (text of the Python installation), or a data set of the Hub; "
+        "default: text sampled from the model itself.",
+    )
+    samples: int = Field(default=64, ge=1, le=65536, description="Sequences of calibration data.")
+    sequence_length: int = Field(default=256, ge=8, description="Tokens in each of them.")
+    ignore: tuple[str, ...] = Field(
+        default=(), description="Layers left alone, besides the head: names, or 're:' and a pattern."
+    )
+    seed: int = Field(default=0, description="Seed of sampled calibration data.")
+
+    @property
+    def scheme(self) -> LinearScheme:
+        """What linear layers become. Raises ValueError for options that contradict each other."""
+        eight = self.method in ("smoothquant", "fp8")
+        bits = self.bits or (8 if eight else 4)
+        if eight and bits != 8:
+            raise ValueError(f"{self.method} makes 8-bit weights, not {bits}")
+        group = self.group_size or (128 if bits == 4 else -1)
+        type_ = WeightType.FP8 if self.method == "fp8" else WeightType.INT8 if bits == 8 else WeightType.INT4
+        symmetric = self.symmetric if self.symmetric is not None else bits == 8 or group == -1
+        activation = ActivationScheme(self.activations or ("dynamic" if eight else "none"))
+        return LinearScheme(WeightScheme(type_, max(group, 0), symmetric), activation)
