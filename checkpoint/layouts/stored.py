@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...quantization.quantized import QuantizedWeight
-from ...quantization.scheme import WeightScheme, WeightType
+from ...quantization.scheme import ActivationScheme, WeightScheme, WeightType
 
 Integers = Callable[[int, int], QuantizedWeight]
 Values = Callable[[int, int], np.ndarray]
@@ -18,8 +18,9 @@ _CHANNEL_GROUP = 128  # int4 kernels have zero points for groups alone: a channe
 class StoredWeight:
     """A weight [N, K] of which rows are read and unpacked on demand.
 
-    `scheme` is how kernels hold it, bit for bit, and None where no kernel can; `reason` then tells why. Indexing reads
-    float32 values, as of an array: weight[rows, columns], two slices of step 1.
+    `scheme` is how kernels hold it, bit for bit, and None where no kernel can; `reason` then tells why. `activation` is
+    what the checkpoint says of the layer's inputs x; STATIC ones are `input_scale` times what they are rounded to.
+    Indexing reads float32 values, as of an array: weight[rows, columns], two slices of step 1.
     """
 
     shape: tuple[int, int]
@@ -27,6 +28,8 @@ class StoredWeight:
     reason: str
     _integers: Integers
     _values: Values
+    activation: ActivationScheme = ActivationScheme.NONE
+    input_scale: float | None = None
 
     def rows(self, first: int, last: int) -> QuantizedWeight:
         """Rows [first, last) as `scheme` has them. Raises ValueError where that is None."""
@@ -44,7 +47,7 @@ class StoredWeight:
 
 
 def float_weight(shape: tuple[int, int], values: Values, reason: str) -> StoredWeight:
-    """A weight that is not made of integers."""
+    """A weight that kernels cannot hold as it is stored."""
     return StoredWeight(shape, None, reason, _no_integers, values)
 
 
@@ -57,6 +60,8 @@ def integer_weight(
     symmetric: bool,
     scales: np.ndarray,
     group_of: np.ndarray | None = None,
+    activation: ActivationScheme = ActivationScheme.NONE,
+    input_scale: float | None = None,
 ) -> StoredWeight:
     """A weight of 4-bit or 8-bit integers; `integers` gives rows with a scale and a zero for each group.
 
@@ -76,7 +81,9 @@ def integer_weight(
         scheme = WeightScheme(WeightType.INT4, _CHANNEL_GROUP, symmetric=False)
         return StoredWeight(shape, scheme, "", lambda first, last: _repeated(integers(first, last), groups), values)
     scheme = WeightScheme(WeightType.INT4 if bits == 4 else WeightType.INT8, group_size, symmetric)
-    return StoredWeight(shape, scheme, "", integers, values)
+    if scheme.type is WeightType.INT4:  # kernels round the inputs of int4 weights as they like
+        activation, input_scale = ActivationScheme.NONE, None
+    return StoredWeight(shape, scheme, "", integers, values, activation, input_scale)
 
 
 def _why_not(bits: int, group_size: int, symmetric: bool, scales: np.ndarray, group_of: np.ndarray | None) -> str:

@@ -38,7 +38,7 @@ STYLES = {"neox": "kNeox", "gptj": "kGptj", "gptj_to_neox": "kGptjToNeox"}
 
 
 def layout_of(weight: LinearWeight, isa: Isa) -> LinearLayout:
-    return LinearLayout(weight.n, weight.k, weight.scheme, isa, gated=len(weight.sources) == 2)
+    return LinearLayout(weight.n, weight.k, weight.scheme.weight, isa, gated=len(weight.sources) == 2)
 
 
 @dataclass

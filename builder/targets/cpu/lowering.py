@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import onnx_ir as ir
 
+from ....quantization.scheme import LinearScheme
 from ...config import BuildConfig
 from ...passes import derived
 from .dims import ONE, Dim, Shape, Symbol, parse_dim
@@ -252,12 +253,13 @@ class Lowering:
         if key not in self._linear:
             first, second = (dim.count for dim in self.shape(sources[0]))
             n, k = (second, first) if transposed else (first, second)
-            weight = LinearWeight(tuple(sources), n, k, scheme_of_linear(self.config, is_head=is_head), transposed)
+            scheme = LinearScheme(scheme_of_linear(self.config, is_head=is_head))
+            weight = LinearWeight(tuple(sources), n, k, scheme, transposed)
             found = stored_rows(sources, self.stored)
             if isinstance(found, str):
                 weight.dequantized = found
             else:
-                weight.stored, weight.scheme = found, found[0].scheme
+                weight.stored, weight.scheme, weight.input_scale = found, found[0].scheme, found[0].input_scale
             self._linear[key] = weight
             self.program.linear_weights.append(weight)
         return self._linear[key]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from ....quantization.scheme import WeightScheme
+from ....quantization.scheme import LinearScheme
 from .dims import Dim
 from .expressions import Expr
 from .stored_rows import StoredRows
@@ -15,15 +15,16 @@ from .views import Buffer, View
 class LinearWeight:
     """A weight packed for the linear kernels: [n, k] from `source` ([k, n] when `transposed`); gate and up when two.
 
-    `stored`: the same matrices in the integers that the checkpoint holds, if the kernels take them as they are.
-    `dequantized`: why they do not, if it holds any.
+    `stored`: the same matrices in the integers or FP8 that the checkpoint holds, if the kernels take them as they are.
+    `dequantized`: why they do not, if it holds any. `input_scale`: of inputs whose activation scheme is static.
     """
 
     sources: tuple[ir.Value, ...]
     n: int
     k: int
-    scheme: WeightScheme
+    scheme: LinearScheme
     transposed: bool = False
+    input_scale: float | None = None
     stored: tuple[StoredRows, ...] = ()
     dequantized: str = ""
     offset: int = -1

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ....checkpoint.layouts.stored import StoredWeight
 from ....errors import BuildError
 from ....quantization.quantized import QuantizedWeight
-from ....quantization.scheme import WeightScheme
+from ....quantization.scheme import ActivationScheme, LinearScheme, WeightScheme
 from ...passes import derived
 from ...passes.row_spans import RowSpan, row_spans
 
@@ -20,8 +20,9 @@ Stored = Mapping[str, StoredWeight]  # by parameter
 class StoredRows:
     """A matrix [N, K] made of rows of stored weights, in a scheme that holds them all."""
 
-    scheme: WeightScheme
+    scheme: LinearScheme
     spans: tuple[tuple[RowSpan, StoredWeight], ...]
+    input_scale: float | None = None
 
     def __call__(self, first: int, last: int) -> QuantizedWeight:
         """Rows [first, last). Raises BuildError for a scale that is NaN or infinite."""
@@ -42,7 +43,7 @@ class StoredRows:
     def _part(self, name: str, part: QuantizedWeight) -> QuantizedWeight:
         if not np.isfinite(part.scale).all():
             raise BuildError(f"the scales of {name} hold NaN or infinite values; the checkpoint is damaged")
-        if part.zero is None and not self.scheme.symmetric:
+        if part.zero is None and not self.scheme.weight.symmetric:
             return QuantizedWeight(part.q, part.scale, np.zeros_like(part.scale))
         return part
 
@@ -62,11 +63,28 @@ def stored_rows(sources: Sequence[ir.Value], stored: Stored) -> tuple[StoredRows
         return "its rows are not simply those of stored weights"
     if len(quantized) < len(names):
         return "merged with weights that are not quantized"
-    schemes = [stored[name].scheme for name in names]
-    known = [scheme for scheme in schemes if scheme is not None]
-    if len(known) < len(schemes):
-        return next(stored[name].reason for name in names if stored[name].scheme is None)
-    if len({(scheme.type, scheme.group_size) for scheme in known}) > 1:
-        return f"merged from weights of several schemes: {', '.join(dict.fromkeys(map(str, known)))}"
-    scheme = WeightScheme(known[0].type, known[0].group_size, all(scheme.symmetric for scheme in known))
-    return tuple(StoredRows(scheme, tuple((span, stored[span.parameter]) for span in spans)) for spans in matrices)
+    weights = [stored[name] for name in names]
+    if reason := next((weight.reason for weight in weights if weight.scheme is None), ""):
+        return reason
+    scheme = _common_scheme(weights)
+    if isinstance(scheme, str):
+        return scheme
+    scales = {weight.input_scale for weight in weights} if scheme.activation is ActivationScheme.STATIC else {None}
+    if len(scales) > 1:
+        return f"merged weights have different scales of their one input: {', '.join(sorted(map(str, scales)))}"
+    (input_scale,) = scales
+    return tuple(
+        StoredRows(scheme, tuple((span, stored[span.parameter]) for span in spans), input_scale) for spans in matrices
+    )
+
+
+def _common_scheme(weights: Sequence[StoredWeight]) -> LinearScheme | str:
+    """The scheme that holds all of the weights, or why there is none; a symmetric one may be given zeros of 0."""
+    schemes = [weight.scheme for weight in weights if weight.scheme is not None]
+    first, activation = schemes[0], weights[0].activation
+    same = {(scheme.type, scheme.group_size) for scheme in schemes}
+    if len(same) > 1 or any(weight.activation is not activation for weight in weights):
+        names = [str(LinearScheme(scheme, weight.activation)) for scheme, weight in zip(schemes, weights, strict=True)]
+        return f"merged from weights of several schemes: {', '.join(dict.fromkeys(names))}"
+    symmetric = all(scheme.symmetric for scheme in schemes)
+    return LinearScheme(WeightScheme(first.type, first.group_size, symmetric), activation)

@@ -31,7 +31,7 @@ class CpuPlan:
     @property
     def scheme(self) -> WeightType:
         """What the linear layers are stored as, all in all: what was asked for, or the least that a checkpoint has."""
-        types = [weight.scheme.type for weight in self.program.linear_weights if weight.stored]
+        types = [weight.scheme.weight.type for weight in self.program.linear_weights if weight.stored]
         return min(types, key=lambda type_: type_.bits, default=WeightType(self.config.weights or self.config.dtype))
 
 

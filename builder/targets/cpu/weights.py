@@ -90,7 +90,8 @@ def _write_linear(weight: LinearWeight, isa: Isa, out: np.ndarray, read: Read) -
 def _rows_of(source: ir.Value, weight: LinearWeight, read: Read) -> Rows:
     def rows(first: int, last: int) -> np.ndarray | QuantizedWeight:
         values = _finite(derived.rows(source, first, last, read, transposed=weight.transposed), source)
-        return quantize(values, weight.scheme) if weight.scheme.type.is_integer else values
+        scheme = weight.scheme.weight
+        return quantize(values, scheme) if scheme.type.is_integer else values
 
     return rows
 

@@ -11,7 +11,7 @@ from enginesmith.builder.targets.cpu.program import LinearWeight, Program
 from enginesmith.builder.targets.cpu.weights import plan_weights, write_weights
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.quantization.rtn import quantize
-from enginesmith.quantization.scheme import WeightScheme, WeightType
+from enginesmith.quantization.scheme import LinearScheme, WeightScheme, WeightType
 
 N, K = 40, 64
 
@@ -36,7 +36,8 @@ def parameter(name: str, *shape: int) -> ir.Value:
 def test_linear_weights_are_rounded_and_packed(tmp_path: Path, scheme: WeightScheme, transposed: bool) -> None:
     matrix = np.random.default_rng(5).standard_normal((N, K)).astype(np.float32)
     source = parameter("w", *((K, N) if transposed else (N, K)))
-    weights = [LinearWeight((source,), N, K, scheme, transposed), LinearWeight((source,) * 2, N, K, scheme, transposed)]
+    linear = LinearScheme(scheme)
+    weights = [LinearWeight((source,), N, K, linear, transposed), LinearWeight((source,) * 2, N, K, linear, transposed)]
     program = Program(linear_weights=weights)
     plan_weights(program, Isa.AVX2)
     write_weights(tmp_path / "w", program, Isa.AVX2, lambda _: matrix.T if transposed else matrix)
