@@ -29,8 +29,11 @@ def make_config(config: dict):
         raise UnsupportedModelError(f"config.json: Transformers refuses this {model_type!r} config: {error}") from error
 
 
-def make_skeleton(config: dict, max_seq_len: int) -> nn.Module:
-    """The model in float32 with parameters on "meta" and real buffers; its rotary frequencies are fixed."""
+def make_skeleton(config: dict, max_seq_len: int, attention_name: str = attention.NAME) -> nn.Module:
+    """The model in float32 with parameters on "meta" and real buffers; its rotary frequencies are fixed.
+
+    `attention_name`: an attention implementation of Transformers; by default the one that is traced.
+    """
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
 
     hf_config = make_config(config)
@@ -39,9 +42,9 @@ def make_skeleton(config: dict, max_seq_len: int) -> nn.Module:
     attention.register_attention()
     try:
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32, attn_implementation=attention.NAME)
+            model = AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32, attn_implementation=attention_name)
     except Exception as error:
-        interface = "it does not use Transformers' attention interface" if attention.NAME in str(error) else str(error)
+        interface = "it does not use Transformers' attention interface" if attention_name in str(error) else str(error)
         if isinstance(error, KeyError):  # whose text is the bare key: an activation or rope type
             interface = f"config.json names {interface}, which Transformers does not know"
         raise UnsupportedModelError(f"model_type {config['model_type']!r} cannot be built: {interface}") from error
