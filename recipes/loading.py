@@ -1,7 +1,7 @@
 """Finding, reading and overriding recipes; every mistake is named with its path and the nearest valid name."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -98,13 +98,19 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def _keys_at(location: Sequence[object]) -> list[str]:
-    """The keys that the schema allows below a path of keys."""
+    """The keys that the schema allows below a path of keys, some of them places in a list."""
     model: Any = Recipe
-    for part in location:
-        annotation = model.model_fields[str(part)].annotation
-        candidates = [annotation, *get_args(annotation)]
-        model = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
+    for key in (part for part in location if isinstance(part, str)):
+        model = next(_models(model.model_fields[key].annotation))
     return list(model.model_fields)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models inside a type such as `tuple[Model, ...] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
 
 
 def _absolute(recipe: Recipe, base: Path) -> Recipe:

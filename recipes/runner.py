@@ -13,7 +13,7 @@ from typing import Any
 
 from ..builder.build import build
 from ..checkpoint.checkpoint import open_checkpoint
-from ..checkpoint.sources import PypiSource, resolve
+from ..checkpoint.sources import PypiFile, PypiSource, resolve
 from ..plugins.cpu.isa import native_isa
 from ..progress import Progress
 from ..runtime.engine_dir import MANIFEST
@@ -97,7 +97,15 @@ class Runner:
 
 
 def _origin(source: Source) -> str | PypiSource:
-    if source.pypi is None:
+    if source.pypi is not None:
+        parts = [(source.pypi, source.file or "")]
+    elif source.parts is not None:
+        parts = [(part.pypi, part.file) for part in source.parts]
+    else:
         return source.path or source.hub or ""
-    package, _, version = source.pypi.partition("==")
-    return PypiSource(package, version, source.file or "", source.sha256 or "")
+    return PypiSource(tuple(_file(*part) for part in parts), source.sha256 or "")
+
+
+def _file(pinned: str, member: str) -> PypiFile:
+    package, _, version = pinned.partition("==")
+    return PypiFile(package, version, member)

