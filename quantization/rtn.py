@@ -5,27 +5,43 @@ Scales and zeros are rounded to fp16 before any weight is divided by them, so th
 
 import numpy as np
 
+from ..errors import BuildError
 from .asymmetric import quantize_asymmetric
 from .quantized import QuantizedWeight
 from .scales import check_scales, fp16, inverse
 from .scheme import WeightScheme, WeightType
+from .statistics import InputStatistics
+from .storable import quantize_storable
 
 _BLOCK_ELEMENTS = 1 << 17  # a block and its temporaries stay in a core's cache
 
 
-def quantize(weight: np.ndarray, scheme: WeightScheme) -> QuantizedWeight:
+def quantize(
+    weight: np.ndarray, scheme: WeightScheme, *, storable: bool = False, statistics: InputStatistics | None = None
+) -> QuantizedWeight:
     """Quantize a [N, K] weight (any floating type) to int8 or int4.
 
-    int8 scales are absmax / 127. A symmetric int4 group takes the better, by squared error, of absmax / 7 and of the
-    signed scale that sends its largest weight to -8 and so uses all 16 levels (GGML's Q4_0); such a scale may be
+    `storable` grids are those that checkpoints can hold, whole zeros in [-8, 7] and positive scales, found by a search
+    over clipped ranges for the least squared error (`quantize_storable`); `statistics`, which they alone use, weigh
+    each input's errors by its mean square.
+
+    Else int8 scales are absmax / 127. A symmetric int4 group takes the better, by squared error, of absmax / 7 and of
+    the signed scale that sends its largest weight to -8 and so uses all 16 levels (GGML's Q4_0); such a scale may be
     negative. An asymmetric one takes the best of a few grids (`quantize_asymmetric`). A group of zeros has scale 0.
     Works in blocks of rows: beyond the result, memory is a few MB.
 
-    Raises BuildError naming a row that holds NaN, an infinity, or a weight whose scale overflows fp16.
+    Raises BuildError naming a row that holds NaN, an infinity, or a weight whose scale overflows fp16, and for a
+    storable grid whose groups are larger than K.
     """
     if not scheme.type.is_integer:
         raise ValueError(f"round to nearest makes int8 or int4, not {scheme.type}")
     n, k = weight.shape
+    if storable and scheme.group_size > k:
+        raise BuildError(
+            f"groups of {scheme.group_size} weights are larger than K, which is {k}; choose a smaller group size, or "
+            "-1 for one scale a channel."
+        )
+    importance = None if statistics is None else np.ascontiguousarray(np.diagonal(statistics.mean_hessian))
     group = scheme.group_size or max(k, 1)
     whole = k - k % group
     q = np.empty((n, k), np.int8)
@@ -39,14 +55,21 @@ def quantize(weight: np.ndarray, scheme: WeightScheme) -> QuantizedWeight:
             (slice(whole, k), slice(whole // group, None)),
         ):
             part = np.asarray(weight[block, columns], np.float32)
-            if part.size:
-                part = part.reshape(len(part), scale[block, groups].shape[1], -1)
-                origin = first, groups.start
-                if zero is None:
-                    values, scale[block, groups] = _quantize_groups(part, scheme.type, origin)
-                else:
-                    values, scale[block, groups], zero[block, groups] = quantize_asymmetric(part, origin)
-                q[block, columns] = values.reshape(len(part), -1)
+            if not part.size:
+                continue
+            part = part.reshape(len(part), scale[block, groups].shape[1], -1)
+            origin = first, groups.start
+            if storable:
+                weights = None if importance is None else importance[columns].reshape(part.shape[1:])
+                values, scale[block, groups], zeros = quantize_storable(part, scheme, weights, origin)
+            elif zero is None:
+                values, scale[block, groups] = _quantize_groups(part, scheme.type, origin)
+                zeros = None
+            else:
+                values, scale[block, groups], zeros = quantize_asymmetric(part, origin)
+            q[block, columns] = values.reshape(len(part), -1)
+            if zero is not None:
+                zero[block, groups] = zeros
     return QuantizedWeight(q, scale, zero)
 
 

@@ -36,3 +36,14 @@ def check_scales(largest: np.ndarray, scale: np.ndarray, origin: tuple[int, int]
             f"row {origin[0] + row}, group {origin[1] + group}: its largest weight is {largest[row, group]}; weights "
             "must be finite and their scale must fit fp16 (65504). The checkpoint is damaged, or cannot be quantized."
         )
+
+
+def check_finite(largest: np.ndarray, origin: tuple[int, int]) -> None:
+    """Raise BuildError naming the first group, counted from `origin` (row, group), whose weights are not finite."""
+    bad = ~np.isfinite(largest)
+    if bad.any():
+        row, group = np.argwhere(bad)[0]
+        raise BuildError(
+            f"row {origin[0] + row}, group {origin[1] + group}: its largest weight is {largest[row, group]}; weights "
+            "must be finite. The checkpoint is damaged, or cannot be quantized."
+        )
