@@ -10,8 +10,8 @@ from ..errors import CheckpointError
 from .config import read_json
 from .safetensors import TensorInfo, read_header
 
-_SINGLE = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
 _LONGEST_NAME = 255  # what file systems allow
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -22,17 +22,17 @@ def index_tensors(folder: Path) -> dict[str, TensorInfo]:
     Raises CheckpointError for a folder without safetensors (pickles are never read), an index that names a file
     outside the folder, missing shards and missing tensors (all of them at once), and damaged files.
     """
-    if (folder / _SINGLE).exists():
-        return read_header(folder / _SINGLE)
-    if (folder / _INDEX).exists():
-        return _sharded(folder, _weight_map(folder / _INDEX))
+    if (folder / SINGLE).exists():
+        return read_header(folder / SINGLE)
+    if (folder / INDEX).exists():
+        return _sharded(folder, _weight_map(folder / INDEX))
     pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
     if pickles:
         raise CheckpointError(
             f"{folder}: only pickled weights ({', '.join(pickles)}), which can run code when opened and are never "
             "read. Use the safetensors version of this checkpoint, or convert it on a machine that trusts it."
         )
-    raise CheckpointError(f"{folder}: no weights: neither {_SINGLE} nor {_INDEX} is there.")
+    raise CheckpointError(f"{folder}: no weights: neither {SINGLE} nor {INDEX} is there.")
 
 
 def _weight_map(path: Path) -> dict[str, str]:
@@ -66,7 +66,7 @@ def _sharded(folder: Path, weight_map: Mapping[str, str]) -> dict[str, TensorInf
         )
     shards = {name: read_header(folder / name) for name in names}
     if lost := [f"{tensor} ({name})" for tensor, name in weight_map.items() if tensor not in shards[name]]:
-        raise CheckpointError(f"{folder}: {_INDEX} names tensors that their files lack: {', '.join(lost)}.")
+        raise CheckpointError(f"{folder}: {INDEX} names tensors that their files lack: {', '.join(lost)}.")
     # Tensors that the index does not list stay visible, so that binding can refuse them.
     unlisted = {tensor: info for shard in shards.values() for tensor, info in shard.items()}
     return unlisted | {tensor: shards[name][tensor] for tensor, name in weight_map.items()}

@@ -10,6 +10,7 @@ from .config import read_json, read_optional_json
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 _SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "merges.txt", "sentencepiece.bpe.model")
+_OTHERS = ("added_tokens.json", "chat_template.json", "generation_config.json")
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
@@ -83,6 +84,13 @@ def save_tokenizer(folder: Path, output: Path) -> list[Path]:
     if template is not None:
         (output / "chat_template.jinja").write_text(template, encoding="utf-8")
     return tokenizer_files(output)
+
+
+def copy_tokenizer(folder: Path, output: Path) -> None:
+    """Copy all that a checkpoint has of a tokenizer, as it is, with its generation config, into `output`."""
+    for name in (*_FILES, *_SLOW, *_OTHERS):
+        if (folder / name).exists():
+            shutil.copyfile(folder / name, output / name)
 
 
 def _convert_slow(folder: Path, output: Path) -> None:

@@ -15,7 +15,8 @@ from .layout import FLOATS, INT32, Layout, Part, Tensors, groups_of, integer, un
 from .stored import StoredWeight, integer_weight
 
 _KNOWN = 'AWQ of 4 bits, version "gemm"'
-_PLACES = np.array([0, 4, 1, 5, 2, 6, 3, 7])  # where in a word output 0, 1, ... of its eight lies
+ORDER = np.array([0, 2, 4, 6, 1, 3, 5, 7])  # which of its eight outputs lies in place 0, 1, ... of a word
+_PLACES = np.argsort(ORDER)
 
 
 class AwqLayout(Layout):

@@ -6,7 +6,10 @@ scale * (q - zero). Of two conventions, the first ("gptq") stores zero - 1, and 
 """
 
 import logging
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,33 +21,70 @@ from .layout import FLOATS, INDICES, INT32, Layout, Part, Tensors, groups_of, in
 from .stored import StoredWeight, integer_weight
 
 _KNOWN = 'GPTQ of 4 or 8 bits, checkpoint_format "gptq" or "gptq_v2"'
-_ADDED = {"gptq": 1, "gptq_v2": 0}  # to stored zeros, by checkpoint_format
+ADDED = {"gptq": 1, "gptq_v2": 0}  # to stored zeros, by checkpoint_format
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class _Numbers:
+    """What the numbers of a module are; group size 0 is the whole of K."""
+
+    bits: int
+    group_size: int
+    symmetric: bool
+
+    def __str__(self) -> str:
+        return f"int{self.bits} in groups of {self.group_size or 'K'}"
+
+
 class GptqLayout(Layout):
-    """`quant_method` "gptq"."""
+    """`quant_method` "gptq". `dynamic` maps patterns of module names to what differs there; the first to fit wins."""
 
     markers = ("qweight",)
 
-    def __init__(self, checkpoint: Checkpoint, config: Mapping[str, object]) -> None:
-        self.bits = integer(config, "bits")
+    def __init__(self, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
         form = str(config.get("checkpoint_format") or "gptq").lower()
-        if self.bits not in (4, 8) or form not in _ADDED or config.get("is_marlin_format"):
-            form = "marlin" if config.get("is_marlin_format") else form
-            packing = f'GPTQ of {self.bits} bits, checkpoint_format "{form}"'
-            raise unsupported(checkpoint, packing, (*self.markers, "B"), _KNOWN)
-        if config.get("dynamic"):
-            raise unsupported(checkpoint, "GPTQ with rules for single modules (dynamic)", self.markers, _KNOWN)
-        self.added = _ADDED[form]
-        self.group_size = max(integer(config, "group_size"), 0)
-        self.symmetric = config.get("sym") is True
-        self.title = f"GPTQ, int{self.bits} in groups of {self.group_size or 'K'}, {form} zeros"
+        self._form = "marlin" if config.get("is_marlin_format") else form
+        self._usual = self._numbers(checkpoint, config)
+        self._rules = self._dynamic(checkpoint, config)
+        self.added = ADDED[form]
+        kinds = dict.fromkeys([str(self._usual), *(str(numbers) for _, numbers in self._rules)])
+        self.title = f"GPTQ, {' and '.join(kinds)}, {form} zeros"
         log.info("%s: zeros are stored as %s (%s)", checkpoint.path, "zero - 1" if self.added else "they are", form)
 
+    def _numbers(self, checkpoint: Checkpoint, config: Mapping[str, Any]) -> _Numbers:
+        width = integer(config, "bits")
+        if width not in (4, 8) or self._form not in ADDED:
+            packing = f'GPTQ of {width} bits, checkpoint_format "{self._form}"'
+            raise unsupported(checkpoint, packing, (*self.markers, "B"), _KNOWN)
+        return _Numbers(width, max(integer(config, "group_size"), 0), config.get("sym") is True)
+
+    def _dynamic(self, checkpoint: Checkpoint, config: Mapping[str, Any]) -> list[tuple[re.Pattern[str], _Numbers]]:
+        """Rules "+:pattern"; those of "-:pattern" are for modules that are not quantized, and so have no `qweight`."""
+        rules = config.get("dynamic") or {}
+        if not isinstance(rules, dict) or not all(isinstance(changes, dict) for changes in rules.values()):
+            raise CheckpointError(
+                f"{checkpoint.path}: quantization_config.dynamic should map patterns to objects, found {rules!r}."
+            )
+        found = []
+        for pattern, changes in rules.items():
+            if not pattern.startswith("-:"):
+                try:
+                    compiled = re.compile(pattern.removeprefix("+:"))
+                except re.error as error:
+                    raise CheckpointError(
+                        f"{checkpoint.path}: quantization_config.dynamic: {pattern!r} is no pattern: {error}."
+                    ) from None
+                found.append((compiled, self._numbers(checkpoint, {**config, **changes})))
+        return found
+
+    def _of(self, module: str) -> _Numbers:
+        return next((numbers for pattern, numbers in self._rules if pattern.match(module)), self._usual)
+
     def parts(self, module: str, n: int, k: int) -> dict[str, Part]:
-        groups, each = groups_of(k, self.group_size), 32 // self.bits
+        numbers = self._of(module)
+        groups, each = groups_of(k, numbers.group_size), 32 // numbers.bits
         return {
             "qweight": Part(INT32, ((-(-k // each), n),)),
             "qzeros": Part(INT32, ((groups, -(-n // each)),)),
@@ -53,24 +93,25 @@ class GptqLayout(Layout):
         }
 
     def weight(self, module: str, n: int, k: int, tensors: Tensors) -> StoredWeight:
-        middle = 1 << (self.bits - 1)
-        zeros = bits.unpack(tensors["qzeros"], self.bits)[:, :n].astype(np.float32) + (self.added - middle)
-        symmetric = self.symmetric and not zeros.any()
+        numbers = self._of(module)
+        width, middle = numbers.bits, 1 << (numbers.bits - 1)
+        zeros = bits.unpack(tensors["qzeros"], width)[:, :n].astype(np.float32) + (self.added - middle)
+        symmetric = numbers.symmetric and not zeros.any()
 
         def rows(first: int, last: int) -> QuantizedWeight:
             words = np.ascontiguousarray(tensors["qweight"][:, first:last].T)
-            q = bits.centred(bits.unpack(words, self.bits)[:, :k], self.bits)
+            q = bits.centred(bits.unpack(words, width)[:, :k], width)
             scale = np.asarray(tensors["scales"][:, first:last].T, np.float32)
             return QuantizedWeight(q, scale, None if symmetric else zeros[:, first:last].T)
 
         return integer_weight(
             (n, k),
-            self.bits,
-            self.group_size,
+            width,
+            numbers.group_size,
             rows,
             symmetric=symmetric,
             scales=tensors["scales"],
-            group_of=group_of(f"{module}.g_idx", tensors.get("g_idx"), k, self.group_size),
+            group_of=group_of(f"{module}.g_idx", tensors.get("g_idx"), k, numbers.group_size),
         )
 
 

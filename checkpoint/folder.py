@@ -1,0 +1,201 @@
+"""A checkpoint folder in the making: tensors arrive in any order over several runs, and the folder appears whole."""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..atomic import new_folder
+from ..errors import BuildError, CheckpointError
+from .checkpoint import Checkpoint
+from .safetensors import TensorInfo, read_header
+from .tensor_index import INDEX, SINGLE, TensorReader
+from .tokenizer_files import copy_tokenizer
+from .writer import new_safetensors
+
+REPORT = "quantization_report.json"  # only checkpoints that were quantized here have one
+_FINGERPRINT = "fingerprint"
+_LOCK = "lock"
+_SUFFIX = ".safetensors"
+_FILE_BYTES = 5_000_000_000  # of one file of weights, roughly: what Transformers cuts checkpoints into
+
+
+class CheckpointFolder:
+    """The checkpoint `output`, made of shards: some tensors under a key, written at once, kept until `finish`.
+
+    Shards lie in a hidden folder beside `output`. After a failure, or a kill, the next one with the same `fingerprint`
+    (of everything that decides what is written) finds them again; one with another starts anew. `output` itself is
+    not touched before `finish` has written all of it beside. Use it in a `with` block: a lock keeps others out.
+
+    Raises BuildError for an `output` that is something else than an empty folder or a checkpoint quantized here, for
+    a place that cannot be written, a full disk, and while another process writes the same `output`.
+    """
+
+    def __init__(self, output: Path, source: Checkpoint, fingerprint: str, *, file_bytes: int = _FILE_BYTES) -> None:
+        self._named, self._output = output, _resolved(output)
+        self._source, self._file_bytes = source, file_bytes
+        _check_output(output, self._output, source)
+        self._work = self._output.parent / f".{self._output.name}.quantize"
+        self._reader = TensorReader()
+        with self._named_on_failure():
+            self._work.mkdir(parents=True, exist_ok=True)
+            self._lock = self._locked()
+            try:
+                self._resume(fingerprint)
+            except BaseException:
+                os.close(self._lock)
+                raise
+
+    def __enter__(self) -> "CheckpointFolder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._lock)
+
+    @property
+    def shards(self) -> set[str]:
+        """Keys of the shards that are written."""
+        return {path.name.removesuffix(_SUFFIX) for path in self._work.glob(f"*{_SUFFIX}")}
+
+    def write(self, key: str, tensors: Mapping[str, np.ndarray]) -> None:
+        """Write tensors, by their full names, as the shard `key`; one that is there is replaced."""
+        contents = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
+        with self._named_on_failure(), new_safetensors(self._path(key), contents) as file:
+            for name, tensor in tensors.items():
+                file.write(name, tensor)
+
+    def read(self, key: str) -> dict[str, np.ndarray]:
+        """The tensors of a shard, as read-only views of its mapped file."""
+        return {name: self._reader.read(info) for name, info in read_header(self._path(key)).items()}
+
+    def finish(self, quantization_config: Mapping[str, Any], extra: Mapping[str, str] | None = None) -> None:
+        """Make `output` of the shards, and take the work away.
+
+        config.json is the source's with `quantization_config`; tokenizer, generation config and chat template are the
+        source's; `extra` are further files, name to text. Weights lie in one file, or in several of about 5 GB and an
+        index. Raises ValueError for a tensor that two shards have.
+        """
+        config = {**self._source.config, "quantization_config": dict(quantization_config)}
+        with self._named_on_failure(), new_folder(self._output) as folder:
+            self._write_weights(folder)
+            copy_tokenizer(self._source.path, folder)
+            _write_json(folder / "config.json", config)
+            for name, text in (extra or {}).items():
+                (folder / name).write_text(text, encoding="utf-8")
+        shutil.rmtree(self._work, ignore_errors=True)
+
+    def _write_weights(self, folder: Path) -> None:
+        files = list(self._files())
+        names = (
+            [SINGLE]
+            if len(files) == 1
+            else [f"model-{i + 1:05}-of-{len(files):05}{_SUFFIX}" for i in range(len(files))]
+        )
+        for name, infos in zip(names, files, strict=True):
+            with new_safetensors(folder / name, {info.name: (info.dtype, info.shape) for info in infos}) as file:
+                for info in infos:
+                    file.write(info.name, self._reader.read(info))
+        if len(files) > 1:
+            total = sum(info.nbytes for infos in files for info in infos)
+            places = {info.name: name for name, infos in zip(names, files, strict=True) for info in infos}
+            _write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": places})
+
+    def _files(self) -> Iterator[list[TensorInfo]]:
+        """The tensors of each file to be; the order is that of the shards' keys."""
+        seen: set[str] = set()
+        infos: list[TensorInfo] = []
+        for key in sorted(self.shards, key=_natural):
+            for name, info in read_header(self._path(key)).items():
+                if name in seen:
+                    raise ValueError(f"two shards have the tensor {name}")
+                seen.add(name)
+                if infos and sum(each.nbytes for each in infos) + info.nbytes > self._file_bytes:
+                    yield infos
+                    infos = []
+                infos.append(info)
+        yield infos
+
+    def _path(self, key: str) -> Path:
+        if not re.fullmatch(r"[\w][\w.-]*", key):
+            raise ValueError(f"a shard's key should be a plain file name, found {key!r}")
+        return self._work / f"{key}{_SUFFIX}"
+
+    def _locked(self) -> int:
+        descriptor = os.open(self._work / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            raise BuildError(
+                f"{self._named}: another process is writing it; wait for that one, or name another output"
+            ) from None
+        return descriptor
+
+    def _resume(self, fingerprint: str) -> None:
+        """Keep the shards of the same fingerprint; remove all others, and what a killed process left unfinished."""
+        record = self._work / _FINGERPRINT
+        same = record.exists() and record.read_text(encoding="utf-8") == fingerprint
+        for path in self._work.iterdir():
+            if path.name not in (_LOCK, _FINGERPRINT) and not (same and path.suffix == _SUFFIX and _is_whole(path)):
+                path.unlink()
+        if not same:
+            record.write_text(fingerprint, encoding="utf-8")
+
+    @contextmanager
+    def _named_on_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise BuildError(
+                f"{self._named} could not be written: {error.strerror or error}; free some space there, or name "
+                "another output. What was finished is kept for the next run."
+            ) from error
+
+
+def _resolved(output: Path) -> Path:
+    """The place itself where `output` is a symbolic link, so that the link stays and what it names is replaced."""
+    try:
+        return output.expanduser().resolve()
+    except (OSError, RuntimeError) as error:
+        raise BuildError(f"{output}: {error}; name another output") from None
+
+
+def _check_output(named: Path, output: Path, source: Checkpoint) -> None:
+    """Refuse to replace anything but an empty folder or a checkpoint quantized here, and places without a way in."""
+    try:
+        if output.exists():
+            if output.samefile(source.path):
+                raise BuildError(f"{named} is the checkpoint to quantize; name another output")
+            if not output.is_dir() or (any(output.iterdir()) and not (output / REPORT).exists()):
+                raise BuildError(
+                    f"{named} exists and is no checkpoint that enginesmith quantized; name another output, or remove it"
+                )
+        place = next(parent for parent in output.parents if parent.exists())
+    except OSError as error:
+        raise BuildError(f"{named}: {error.strerror}; name another output"[:500]) from None
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise BuildError(f"{named}: {place} is not a folder that can be written; name another output")
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        read_header(path)
+    except CheckpointError:
+        return False
+    return True
+
+
+def _natural(key: str) -> list[tuple[int, str]]:
+    """Orders "layer.10" after "layer.9"."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", key)]
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
