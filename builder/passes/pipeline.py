@@ -61,20 +61,23 @@ def optimize(network: Network) -> dict[str, int]:
     Cleaning passes run until none changes anything, fusing passes once, then what they left behind is cleaned.
     """
     graph = network.model.graph
-    counts: dict[str, int] = dict.fromkeys([*CLEANING, *FUSING], 0)
-    _clean(graph, counts)
+    counts = clean(graph) | dict.fromkeys(FUSING, 0)
     for name, run in FUSING.items():
         counts[name] += run(graph)
-    _clean(graph, counts)
+    for name, count in clean(graph).items():
+        counts[name] += count
     make_names_unique(graph)
     graph.sort()
     return counts
 
 
-def _clean(graph: ir.Graph, counts: dict[str, int]) -> None:
+def clean(graph: ir.Graph) -> dict[str, int]:
+    """Run the cleaning passes until none changes anything; how many times each applied."""
+    counts = dict.fromkeys(CLEANING, 0)
     for _ in range(_MAX_ROUNDS):
         changed = {name: run(graph) for name, run in CLEANING.items()}
         for name, count in changed.items():
             counts[name] += count
         if not any(changed.values()):
-            return
+            break
+    return counts

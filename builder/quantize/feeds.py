@@ -1,0 +1,114 @@
+"""Which linear layers read which value, and what can absorb a scale of it: read from the traced network."""
+
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from ..network import Network
+from ..passes import graph as g
+from ..passes.linear import Linear, read_linear
+from ..passes.pipeline import clean
+from .folds import Fold, find_fold
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A torch.nn.Linear: its module path, and its weight, one parameter [n, k].
+
+    `parameter` is the weight's name; of a head that is tied to the embedding, the embedding's.
+    """
+
+    name: str
+    n: int
+    k: int
+    is_head: bool
+    parameter: str
+
+
+@dataclass(frozen=True)
+class InputGroup:
+    """Layers that read one and the same value, in order of execution.
+
+    `fold` is None where a scale of the value cannot be absorbed by what makes it: where something else reads the value,
+    a layer's weight is used elsewhere too, or the way to parameters leads through something that is not linear.
+    """
+
+    layers: tuple[Layer, ...]
+    fold: Fold | None
+
+
+@dataclass(frozen=True)
+class Feeds:
+    """Groups in order of execution, and products with weights that are no torch.nn.Linear: module path -> reason."""
+
+    groups: list[InputGroup] = field(default_factory=list)
+    others: dict[str, str] = field(default_factory=dict)
+
+
+def input_groups(network: Network) -> list[InputGroup]:
+    """Every linear layer once, grouped by the value it reads, in order of execution. `network`: as traced; it stays."""
+    return read_feeds(network).groups
+
+
+def read_feeds(network: Network) -> Feeds:
+    """The groups of `input_groups`, and what looks like a linear layer but is none."""
+    graph = network.graph.clone()
+    clean(graph)
+    found = Feeds()
+    heads = _heads(graph)
+    readers: dict[ir.Value, list[Layer]] = {}
+    seen: set[str] = set()
+    for linear in (linear for node in graph if (linear := read_linear(node)) is not None):
+        name = (linear.node.name or "").rpartition("/")[0]
+        reason = _reason_against(linear, name, network)
+        if reason is not None:
+            found.others[name] = reason
+        elif name not in seen:
+            layer = Layer(name, linear.n, linear.k, linear.node in heads, str(linear.weight.name))
+            readers.setdefault(linear.x, []).append(layer)
+        seen.add(name)
+    found.groups.extend(InputGroup(tuple(layers), _fold(graph, x, layers)) for x, layers in readers.items())
+    return found
+
+
+def decoder_layer_of(name: str) -> str | None:
+    """The repeated module that a module or parameter belongs to: "model.layers.0" of "model.layers.0.mlp.up_proj"."""
+    parts = name.split(".")
+    index = next((i for i, part in enumerate(parts) if part.isdigit()), None)
+    return None if index is None else ".".join(parts[: index + 1])
+
+
+def _reason_against(linear: Linear, name: str, network: Network) -> str | None:
+    """Why a product is no torch.nn.Linear; None if it is one."""
+    if not g.is_parameter(linear.weight):
+        return "its weight is computed from parameters"
+    if network.tied.get(f"{name}.weight", f"{name}.weight") != linear.weight.name:
+        return f"its weight {linear.weight.name} belongs to another module"
+    return "its weight is stored as [inputs, outputs]" if linear.transposed else None
+
+
+def _fold(graph: ir.Graph, x: ir.Value, layers: list[Layer]) -> Fold | None:
+    weights = {graph.initializers[layer.parameter] for layer in layers}
+    if x.is_graph_output() or len(x.uses()) != len(layers):
+        return None
+    if any(node.inputs[1] not in weights for node in x.consumers()) or any(len(w.uses()) > 1 for w in weights):
+        return None
+    return find_fold(x, layers[0].k)
+
+
+def _heads(graph: ir.Graph) -> set[ir.Node]:
+    """The linear layers that the logits are computed from without another one in between."""
+    found: set[ir.Node] = set()
+    passed: set[ir.Value] = set()
+    pending: list[ir.Value | None] = list(graph.outputs)
+    while pending:
+        value = pending.pop()
+        node = None if value is None else value.producer()
+        if value is None or node is None or value in passed:
+            continue
+        passed.add(value)
+        if read_linear(node) is not None:
+            found.add(node)
+        else:
+            pending.extend(node.inputs)
+    return found
