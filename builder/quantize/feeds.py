@@ -71,13 +71,6 @@ def read_feeds(network: Network) -> Feeds:
     return found
 
 
-def decoder_layer_of(name: str) -> str | None:
-    """The repeated module that a module or parameter belongs to: "model.layers.0" of "model.layers.0.mlp.up_proj"."""
-    parts = name.split(".")
-    index = next((i for i, part in enumerate(parts) if part.isdigit()), None)
-    return None if index is None else ".".join(parts[: index + 1])
-
-
 def _reason_against(linear: Linear, name: str, network: Network) -> str | None:
     """Why a product is no torch.nn.Linear; None if it is one."""
     if not g.is_parameter(linear.weight):

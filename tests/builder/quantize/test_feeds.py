@@ -8,7 +8,7 @@ import torch
 from tiny_models import FAMILIES
 
 from enginesmith.builder.network import Network
-from enginesmith.builder.quantize.feeds import Feeds, InputGroup, decoder_layer_of, input_groups, read_feeds
+from enginesmith.builder.quantize.feeds import Feeds, InputGroup, input_groups, read_feeds
 from enginesmith.builder.trace.trace import trace
 
 Parameters = dict[str, np.ndarray]
@@ -118,11 +118,11 @@ def test_each_fold_leaves_the_logits_and_changes_what_it_says(family, reference)
 
 def test_a_fold_divides_the_input(family, reference):
     """Without the columns' share the logits move: the tests above would see a fold that does nothing."""
-    groups = [group for group in feeds(family).groups if group.fold is not None]
-    assert groups or family == "gpt2"
-    for group in groups[-1:]:
+    found = [(group, group.fold) for group in feeds(family).groups if group.fold is not None]
+    assert found or family == "gpt2"
+    for group, fold in found[-1:]:
         parameters = dict(reference.parameters)
-        group.fold.apply(parameters, random_scale(group, 0))
+        fold.apply(parameters, random_scale(group, 0))
         assert reference.distance(parameters) > 1e-3
 
 
@@ -184,13 +184,12 @@ EXPECTED = {  # of the second layer: its groups, and what absorbs a scale
 def test_known_families(family):
     found = {}
     for group in feeds(family).groups:
-        prefix = decoder_layer_of(group.layers[0].name)
-        if prefix is not None and prefix.endswith(".1"):
-            parameters = () if group.fold is None else group.fold.parameters
-            assert all(name.startswith(f"{prefix}.") for name in parameters)
-            found[tuple(layer.name.rpartition(".")[2] for layer in group.layers)] = tuple(
-                name.removeprefix(f"{prefix}.") for name in parameters
-            )
+        prefix, is_second, _ = group.layers[0].name.partition(".1.")
+        if is_second:
+            names = group.fold.parameters if group.fold else NONE
+            assert all(name.startswith(f"{prefix}.1.") for name in names)
+            layers = tuple(layer.name.rpartition(".")[2] for layer in group.layers)
+            found[layers] = tuple(name.removeprefix(f"{prefix}.1.") for name in names)
     assert found == EXPECTED[family]
 
 
@@ -234,15 +233,3 @@ def test_the_network_stays():
     before = [(node.op_type, node.name) for node in network.graph]
     input_groups(network)
     assert [(node.op_type, node.name) for node in network.graph] == before
-
-
-@pytest.mark.parametrize(
-    ("name", "layer"),
-    [
-        ("model.layers.3.mlp.experts.7.up_proj", "model.layers.3"),
-        ("transformer.h.0.attn.c_attn", "transformer.h.0"),
-        ("lm_head", None),
-    ],
-)
-def test_decoder_layer_of(name, layer):
-    assert decoder_layer_of(name) == layer
