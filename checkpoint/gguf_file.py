@@ -15,6 +15,7 @@ from ..errors import CheckpointError
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_MAX_ARRAY = 1024  # a value for each layer is kept
 _MAX_DIMENSIONS = 4
 _MAX_ELEMENTS = 1 << 56
 
@@ -37,7 +38,7 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """`metadata` leaves out arrays, which hold the vocabulary: of these it has only the length."""
+    """`metadata` leaves out what holds the vocabulary: of texts and of long arrays it has only the length."""
 
     path: Path
     metadata: dict[str, Any]
@@ -117,6 +118,8 @@ class _Cursor:
             raise _Damage(f"metadata of unknown type {kind}")
         element, count = self._unpack("IQ")
         if element in _SCALARS:
+            if count <= _MAX_ARRAY:
+                return self._unpack(f"{count}{_SCALARS[element]}")
             self._skip(count * struct.calcsize("<" + _SCALARS[element]))
         elif element == _STRING:
             for _ in range(count):

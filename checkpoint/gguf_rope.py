@@ -13,12 +13,25 @@ _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_positi
 
 
 def rope_from_gguf(source: GgufFile, config: Any) -> dict[str, Any] | None:
-    """`rope_parameters` for config.json, or None where the file asks for no scaling.
+    """`rope_parameters` for config.json, or None where the file adds nothing to those of `config`.
 
     Reads `<arch>.rope.scaling.*` (linear and YaRN), and recognises Llama 3's scaling by its per-frequency divisors,
-    `rope_freqs.weight`. Raises CheckpointError for any other scaling: a model without it gives wrong results.
+    `rope_freqs.weight`. In a model with layers of several kinds, scaling is that of full attention; layers with a
+    window may have a base of their own, `<arch>.rope.freq_base_swa`. Raises CheckpointError for any other scaling: a
+    model without it gives wrong results.
     """
-    theta = (getattr(config, "rope_parameters", None) or {}).get("rope_theta")
+    stated = getattr(config, "rope_parameters", None) or {}
+    if "full_attention" not in stated:
+        return _of_one_kind(source, stated.get("rope_theta"))
+    scaled = _of_one_kind(source, stated["full_attention"].get("rope_theta"))
+    rope = stated if scaled is None else {**stated, "full_attention": scaled}
+    theta = source.metadata.get(f"{source.architecture}.rope.freq_base_swa")
+    if theta is not None:
+        rope = {**rope, "sliding_attention": {**rope["sliding_attention"], "rope_theta": theta}}
+    return None if rope is stated else rope
+
+
+def _of_one_kind(source: GgufFile, theta: float | None) -> dict[str, Any] | None:
     base = {} if theta is None else {"rope_theta": theta}
     freqs = next((tensor for tensor in source.tensors if tensor.name == "rope_freqs.weight"), None)
     if freqs is not None:
