@@ -32,6 +32,7 @@ class CompressedTensorsWriter(LayoutWriter):
         self.bits = scheme.weight.type.bits
         self.kv_cache, self.per_tensor = kv_cache, per_tensor and self.is_float
         self.packed = not self.is_float and scheme.activation is ActivationScheme.NONE
+        self.dequantize = not scheme.weight.symmetric
 
     def pack(self, weight: QuantizedWeight, input_scale: float | None = None) -> Packed:
         n, k = weight.q.shape
@@ -44,7 +45,7 @@ class CompressedTensorsWriter(LayoutWriter):
         scale = self._in_groups(weight.scale, k)
         if self.per_tensor:
             scale = _one(scale)
-        tensors["weight_scale"] = scale.astype(np.float32) if self.is_float else in_fp16(scale)
+        tensors["weight_scale"] = scale.astype(np.float32) if self.is_float or self.dequantize else in_fp16(scale)
         if weight.zero is not None:
             zeros = bits.counted(self._in_groups(weight.zero, k).T, self.bits)
             tensors["weight_zero_point"] = np.ascontiguousarray(bits.pack(zeros, self.bits).T)
@@ -72,6 +73,7 @@ class CompressedTensorsWriter(LayoutWriter):
             "config_groups": {"group_0": group},
             "ignore": list(ignore),
             "kv_cache_scheme": _kv_cache(self.kv_cache),
+            **({"dequantize": True} if self.dequantize else {}),
         }
 
     def _weights(self) -> dict[str, object]:
