@@ -46,6 +46,7 @@ class CheckpointFolder:
         self._reader = TensorReader()
         with self._named_on_failure():
             self._work.mkdir(parents=True, exist_ok=True)
+            _check_work(self._work)
             self._lock = self._locked()
             try:
                 self._resume(fingerprint)
@@ -92,7 +93,7 @@ class CheckpointFolder:
         shutil.rmtree(self._work, ignore_errors=True)
 
     def _write_weights(self, folder: Path) -> None:
-        files = list(self._files())
+        files = [sorted(infos, key=lambda info: -info.dtype.itemsize) for infos in self._files()]  # so all are aligned
         names = (
             [SINGLE]
             if len(files) == 1
@@ -182,6 +183,12 @@ def _check_output(named: Path, output: Path, source: Checkpoint) -> None:
         raise BuildError(f"{named}: {error.strerror}; name another output"[:500]) from None
     if not place.is_dir() or not os.access(place, os.W_OK):
         raise BuildError(f"{named}: {place} is not a folder that can be written; name another output")
+
+
+def _check_work(work: Path) -> None:
+    """Refuse to clear a folder of the same name that is not of this making."""
+    if work.is_symlink() or not ({path.name for path in work.iterdir()} <= {_LOCK} or (work / _FINGERPRINT).exists()):
+        raise BuildError(f"{work} is in the way, where unfinished checkpoints lie; remove it, or name another output")
 
 
 def _is_whole(path: Path) -> bool:

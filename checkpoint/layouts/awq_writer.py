@@ -1,6 +1,7 @@
 """Writes AutoAWQ's "gemm" layout; `awq.py` reads it and tells of the format."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class AwqWriter(LayoutWriter):
             "scales": exactly_fp16(np.ascontiguousarray(self._in_groups(weight.scale, k).T)),
         }
 
-    def config(self, ignore: Sequence[str] = ()) -> dict[str, object]:
+    def config(self, ignore: Sequence[str] = ()) -> dict[str, Any]:
         return {
             "quant_method": "awq",
             "version": "gemm",

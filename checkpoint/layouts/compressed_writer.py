@@ -1,6 +1,7 @@
 """Writes compressed-tensors; `compressed_tensors.py` reads it and tells of the format."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,7 @@ class CompressedTensorsWriter(LayoutWriter):
             tensors["input_scale"] = np.array([input_scale], np.float32)
         return tensors
 
-    def config(self, ignore: Sequence[str] = ()) -> dict[str, object]:
+    def config(self, ignore: Sequence[str] = ()) -> dict[str, Any]:
         form = "pack-quantized" if self.packed else "float-quantized" if self.is_float else "int-quantized"
         group = {
             "targets": ["Linear"],

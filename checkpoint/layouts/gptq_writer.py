@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class GptqWriter(LayoutWriter):
             "g_idx": (np.arange(k) // (self.group_size or k)).astype(np.int32),
         }
 
-    def config(self, ignore: Sequence[str] = ()) -> dict[str, object]:
+    def config(self, ignore: Sequence[str] = ()) -> dict[str, Any]:
         return {
             "quant_method": "gptq",
             "checkpoint_format": self.form,

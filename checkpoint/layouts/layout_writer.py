@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +65,7 @@ class LayoutWriter(ABC):
         """The tensors of one module, by suffix. `input_scale` is that of static activations: x = scale * q."""
 
     @abstractmethod
-    def config(self, ignore: Sequence[str] = ()) -> dict[str, object]:
+    def config(self, ignore: Sequence[str] = ()) -> dict[str, Any]:
         """The `quantization_config` of config.json. `ignore`: the names of all linear modules that stay as they are."""
 
     def _in_groups(self, of_groups: np.ndarray, k: int) -> np.ndarray:
