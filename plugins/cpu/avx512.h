@@ -72,6 +72,18 @@ inline void store_words(void* p, Words x) { std::memcpy(p, &x, 64); }
 inline Words broadcast_word(int32_t x) {
   return each_word([&](int) { return x; });
 }
+// 32 E4M3 bytes, those of an even and of an odd k of 16 outputs, to pairs of bfloat16 of 2^-8 of their values.
+inline Words load_fp8_pairs(const uint8_t* p) {
+  return each_word([&](int i) {
+    uint32_t bits[2];
+    for (int j = 0; j < 2; j++) {
+      const uint32_t byte = p[16 * j + i];
+      const float value = _cvtsh_ss(static_cast<uint16_t>((byte & 0x80) << 8 | (byte & 0x7f) << 7));
+      std::memcpy(&bits[j], &value, 4);
+    }
+    return static_cast<int32_t>(bits[1] | bits[0] >> 16);
+  });
+}
 inline Words add(Words a, Words b) {
   return each_word([&](int i) { return a.lane[i] + b.lane[i]; });
 }
@@ -117,6 +129,15 @@ ES_INLINE Floats load_fp16(const uint8_t* p) {
 ES_INLINE Words load_words(const void* p) { return _mm512_loadu_si512(p); }
 ES_INLINE void store_words(void* p, Words x) { _mm512_storeu_si512(p, x); }
 ES_INLINE Words broadcast_word(int32_t x) { return _mm512_set1_epi32(x); }
+// 32 E4M3 bytes, those of an even and of an odd k of 16 outputs, to pairs of bfloat16 of 2^-8 of their values. Shifted
+// into fp16, subnormals too, they are that; as floats they end in zeros.
+ES_INLINE Words load_fp8_pairs(const uint8_t* p) {
+  const __m512i words = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  const __m512i halves = _mm512_and_si512(_mm512_slli_epi16(words, 7), _mm512_set1_epi16(static_cast<int16_t>(0xbfff)));
+  const __m512i even = _mm512_castps_si512(_mm512_cvtph_ps(_mm512_castsi512_si256(halves)));
+  const __m512i odd = _mm512_castps_si512(_mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)));
+  return _mm512_or_si512(odd, _mm512_srli_epi32(even, 16));
+}
 ES_INLINE Words add(Words a, Words b) { return _mm512_add_epi32(a, b); }
 ES_INLINE Words low_nibbles(Words x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 ES_INLINE Words high_nibbles(Words x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }

@@ -7,7 +7,7 @@ import numpy as np
 
 from ...errors import BuildError
 from ...quantization.quantized import QuantizedWeight
-from ...quantization.scheme import WeightScheme, WeightType
+from ...quantization.scheme import ActivationScheme, WeightScheme, WeightType
 from ..cpu.isa import Isa
 from . import panels
 from .panels import PANEL
@@ -16,20 +16,31 @@ from .tactics import tactics
 Rows = Callable[[int, int], np.ndarray | QuantizedWeight]
 
 _STEP_BYTES = 4 << 20  # float32 bytes of weight that are packed at once: what stays in cache
+FP8_GROUP_STEP = 32
+"""Groups of FP8 weights are multiples of this."""
 _CHANNEL_GROUP = 128  # groups of the activations of a weight with one scale per channel
 
 
 @dataclass(frozen=True)
 class LinearLayout:
-    """How a weight [n, k] of a Linear, or the two of a GatedMLP (`gated`), lies in memory: one 64-byte aligned blob."""
+    """How a weight [n, k] of a Linear, or the two of a GatedMLP (`gated`), lies in memory: one 64-byte aligned blob.
+
+    `activation` is what the kernels do to inputs; it changes nothing in memory.
+    """
 
     n: int
     k: int
     scheme: WeightScheme
     isa: Isa
     gated: bool = False
+    activation: ActivationScheme = ActivationScheme.NONE
 
     def __post_init__(self) -> None:
+        if self.scheme.type is WeightType.FP8 and self.scheme.group_size % FP8_GROUP_STEP:
+            raise BuildError(
+                f"FP8 weights have scales for whole channels or for groups of a multiple of {FP8_GROUP_STEP} inputs, "
+                f"not for groups of {self.scheme.group_size}; choose another group size"
+            )
         if self.n < 1 or self.k < 1:
             raise BuildError(
                 f"a linear layer of {self.n} outputs and {self.k} inputs cannot be packed; both must be positive"
@@ -44,12 +55,20 @@ class LinearLayout:
             case WeightType.BF16:
                 return "es::Bf16Weight"
             case WeightType.FP8:
-                raise BuildError("the cpu target has no kernels for FP8 weights yet")
+                return f"es::Fp8Weight<{self.scheme.group_size}{self._inputs}>"
             case WeightType.INT8:
-                return f"es::Int8Weight<{self.scheme.group_size}>"
+                return f"es::Int8Weight<{self.scheme.group_size}{self._inputs}>"
             case WeightType.INT4:
                 zeros = "" if self.scheme.symmetric else ", true"
                 return f"es::Int4Weight<{self.scheme.group_size}{zeros}>"
+
+    @property
+    def _inputs(self) -> str:
+        """A template argument, but where it is the default; int8 kernels always find scales of their own."""
+        if self.activation is ActivationScheme.STATIC:
+            return ", es::Inputs::kStatic"
+        dynamic = self.activation is ActivationScheme.DYNAMIC and self.scheme.type is WeightType.FP8
+        return ", es::Inputs::kDynamic" if dynamic else ""
 
     @property
     def nbytes(self) -> int:
@@ -63,6 +82,8 @@ class LinearLayout:
             case WeightType.BF16:
                 padding = panels.bf16_padding(self.isa)
                 return -(-self.k // padding) * padding * PANEL * 2
+            case WeightType.FP8:
+                return (panels.fp8_padded(self.k) + 4 * self.scheme.groups(self.k)) * PANEL
             case _:
                 scales = 4 * PANEL if self._per_channel else self._scale_bytes * self._groups
                 return self._padded_k * PANEL * self.scheme.type.bits // 8 + scales
@@ -74,9 +95,9 @@ class LinearLayout:
     def pack(self, rows: Rows, out: np.ndarray, up_rows: Rows | None = None) -> None:
         """Writes the weight into `out`, uint8 [nbytes], with a few tens of megabytes of working memory.
 
-        `rows(first, last)` gives those rows of the weight [n, k]: in float32 or, for integer schemes, quantized, with
-        zeros where the scheme is asymmetric. A gated layout takes the gate from `rows` and the other projection from
-        `up_rows`.
+        `rows(first, last)` gives those rows of the weight [n, k]: in float32 or, for scaled schemes, quantized, with
+        zeros where the scheme is asymmetric; FP8 without NaN. A gated layout takes the gate from `rows` and the other
+        projection from `up_rows`.
         """
         if out.dtype != np.uint8 or out.shape != (self.nbytes,) or not out.flags.c_contiguous:
             raise ValueError(f"out must be contiguous uint8 [{self.nbytes}], not {out.dtype} {list(out.shape)}")
@@ -132,14 +153,16 @@ class LinearLayout:
                 panels.write_fp32(weight, scratch)
             else:
                 panels.write_bf16(weight, self.isa, scratch)
+        elif self.scheme.type is WeightType.FP8:
+            panels.write_fp8(_whole(values.q.view(np.uint8), outputs), _whole(values.scale, outputs), scratch)
         else:
             scales = [_whole(part, outputs) for part in (values.scale, values.zero) if part is not None]
             self._write_integers(_whole(values.q, outputs), scales, scratch)
         out[...] = scratch
 
     def _check_rows(self, values: np.ndarray | QuantizedWeight) -> None:
-        if isinstance(values, QuantizedWeight) != self.scheme.type.is_integer:
-            raise ValueError(f"{self.scheme} takes {'quantized' if self.scheme.type.is_integer else 'float32'} rows")
+        if isinstance(values, QuantizedWeight) != self.scheme.type.is_scaled:
+            raise ValueError(f"{self.scheme} takes {'quantized' if self.scheme.type.is_scaled else 'float32'} rows")
         if isinstance(values, QuantizedWeight) and (values.zero is None) != self.scheme.symmetric:
             raise ValueError(f"{self.scheme} takes {'no' if self.scheme.symmetric else 'also'} zeros")
 

@@ -22,6 +22,11 @@ def bf16_padding(isa: Isa) -> int:
     return 1 if isa is Isa.AVX2 else 32
 
 
+def fp8_padded(k: int) -> int:
+    """K of an FP8 weight with its padding."""
+    return -(-k // 32) * 32
+
+
 def write_fp32(weight: np.ndarray, out: np.ndarray) -> None:
     """weight: float32 [32 P, K]."""
     k = weight.shape[1]
@@ -49,6 +54,17 @@ def write_bf16(weight: np.ndarray, isa: Isa, out: np.ndarray) -> None:
     padded[:, :k] = bits
     pairs = padded.view(np.uint32).reshape(-1, 2, HALF, padded.shape[1] // 2)
     out.view(np.uint32).reshape(-1, 2, padded.shape[1] // 2, HALF)[...] = pairs.transpose(0, 1, 3, 2)
+
+
+def write_fp8(bits: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
+    """bits: E4M3 as uint8 [32 P, K]; scale: float32 [32 P, groups], stored times 2^8 as kernels decode to 2^-8."""
+    k = bits.shape[1]
+    body = fp8_padded(k) * PANEL
+    values = out[:, :body].reshape(-1, 2, fp8_padded(k), HALF)
+    values[:, :, :k] = bits.reshape(-1, 2, HALF, k).transpose(0, 1, 3, 2)
+    values[:, :, k:] = 0
+    scales = (scale * np.float32(256)).reshape(len(out), PANEL, -1).transpose(0, 2, 1)
+    out[:, body:] = np.ascontiguousarray(scales, np.float32).view(np.uint8).reshape(len(out), -1)
 
 
 def pad_groups(q: np.ndarray, group: int, padded_group: int, padded_k: int) -> np.ndarray:

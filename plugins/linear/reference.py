@@ -3,6 +3,7 @@
 import numpy as np
 
 from ...quantization.quantized import QuantizedWeight
+from ...quantization.scheme import ActivationScheme
 from .activation import Activation
 
 CHANNEL_GROUP = 128
@@ -45,6 +46,33 @@ def quantize_activations(x: np.ndarray, group: int) -> tuple[np.ndarray, np.ndar
     return q.reshape(m, -1)[:, :k], scale
 
 
+def quantize_activations_static(x: np.ndarray, scale: float) -> np.ndarray:
+    """x float32 [M, K] as the kernels quantize it for int8 weights with static inputs: int8, round(x / scale)."""
+    return np.clip(np.rint(x / np.float32(scale)), -128, 127).astype(np.int8)
+
+
+def round_to_fp8(x: np.ndarray) -> np.ndarray:
+    """float32 to the nearest number of FP8 E4M3, ties to even, at most 448; float32 again."""
+    size = np.minimum(np.abs(x), np.float32(448))
+    step = np.exp2(np.maximum(np.frexp(size)[1] - 1, -6) - 3.0)
+    return np.copysign(np.rint(size / step) * step, x).astype(np.float32)
+
+
+def fp8_activations(x: np.ndarray, activation: ActivationScheme, input_scale: float | None = None) -> np.ndarray:
+    """x float32 [M, K] as FP8 layers see it, in float64: scales times E4M3, of each token (absmax / 448) or given.
+
+    A token whose absmax is below 2^-100 becomes zeros.
+    """
+    if activation is ActivationScheme.NONE:
+        return x.astype(np.float64)
+    if activation is ActivationScheme.STATIC:
+        scale = np.full((len(x), 1), input_scale, np.float32)
+    else:
+        absmax = np.abs(x).max(axis=1, keepdims=True)
+        scale = np.where(absmax < np.float32(2.0**-100), np.float32(0), absmax / np.float32(448))
+    return round_to_fp8(x / np.where(scale > 0, scale, np.float32(np.inf))).astype(np.float64) * scale
+
+
 def dequantize(q: np.ndarray, scale: np.ndarray, group: int, zero: np.ndarray | None = None) -> np.ndarray:
     """scale * (q - zero) in float64: q [R, K], scale and zero [R, groups]; `group` 0 means one scale a row."""
     k = q.shape[1]
@@ -54,8 +82,15 @@ def dequantize(q: np.ndarray, scale: np.ndarray, group: int, zero: np.ndarray | 
     return scales * (q - zeros)
 
 
-def quantized_linear(x: np.ndarray, weight: QuantizedWeight, group: int) -> np.ndarray:
-    """x W^T with an integer W and activations quantized as the kernels do, in float64: [M, N]."""
-    xq, xscale = quantize_activations(x, group)
-    wide_x = dequantize(xq, xscale, group or CHANNEL_GROUP)
+def quantized_linear(
+    x: np.ndarray, weight: QuantizedWeight, group: int, input_scale: float | None = None
+) -> np.ndarray:
+    """x W^T with an integer W and activations quantized as the kernels do, in float64: [M, N].
+
+    `input_scale`: of static activations; without it each token's are found by groups.
+    """
+    if input_scale is None:
+        wide_x = dequantize(*quantize_activations(x, group), group or CHANNEL_GROUP)
+    else:
+        wide_x = quantize_activations_static(x, input_scale) * np.float64(np.float32(input_scale))
     return wide_x @ dequantize(weight.q, weight.scale, group, weight.zero).T

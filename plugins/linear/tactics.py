@@ -14,6 +14,11 @@ _AVX2 = {
         "3-18": "FMA 6x16 tiles, widened in registers",
         "19-": "FMA 6x16 tiles, K in blocks of 256 widened once a row block",
     },
+    WeightType.FP8: {
+        "1-2": "FMA, whole panel in registers, widened there",
+        "3-18": "FMA 6x16 tiles, widened in registers",
+        "19-": "FMA 6x16 tiles, K in blocks of 256 widened once a row block",
+    },
     WeightType.INT8: {
         "1-2": "16-bit multiply-add, whole panel in registers",
         "3-12": "16-bit multiply-add 6x16 tiles, widened in registers",
@@ -26,21 +31,25 @@ _AVX2 = {
     },
 }
 _AVX512 = {
-    WeightType.FP32: "FMA 6x32 tiles",
-    WeightType.BF16: "VDPBF16PS 6x32 tiles",
-    WeightType.INT8: "VPDPBUSD 6x32 tiles",
-    WeightType.INT4: "VPDPBUSD 6x32 tiles, unpacked in registers",
+    WeightType.FP32: {"1-": "FMA 6x32 tiles"},
+    WeightType.BF16: {"1-": "VDPBF16PS 6x32 tiles"},
+    WeightType.FP8: {
+        "1-2": "VDPBF16PS, whole panel in registers, widened there",
+        "3-": "VDPBF16PS 6x32 tiles, K in blocks of 256 widened once a row block",
+    },
+    WeightType.INT8: {"1-": "VPDPBUSD 6x32 tiles"},
+    WeightType.INT4: {"1-": "VPDPBUSD 6x32 tiles, unpacked in registers"},
 }
 _AMX = {
     WeightType.FP32: _AVX512[WeightType.FP32],
-    WeightType.BF16: "TDPBF16PS 32x32 tiles",
-    WeightType.INT8: "TDPBSUD 32x32 tiles",
-    WeightType.INT4: "TDPBSUD 32x32 tiles, groups unpacked once a row block",
+    WeightType.BF16: {"1-": "TDPBF16PS 32x32 tiles"},
+    WeightType.FP8: {"1-": "TDPBF16PS 32x32 tiles, K in blocks of 256 widened once a row block"},
+    WeightType.INT8: {"1-": "TDPBSUD 32x32 tiles"},
+    WeightType.INT4: {"1-": "TDPBSUD 32x32 tiles, groups unpacked once a row block"},
 }
+_TACTICS = {Isa.AVX2: _AVX2, Isa.AVX512: _AVX512, Isa.AMX: _AMX}
 
 
 def tactics(weight_type: WeightType, isa: Isa) -> dict[str, str]:
     """Ranges of rows ("3-6", "7-") to a description of the kernel variant."""
-    if isa is Isa.AVX2:
-        return dict(_AVX2[weight_type])
-    return {"1-": (_AVX512 if isa is Isa.AVX512 else _AMX)[weight_type]}
+    return dict(_TACTICS[isa][weight_type])

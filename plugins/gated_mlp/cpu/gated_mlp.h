@@ -10,12 +10,12 @@ int64_t gated_mlp_scratch_bytes(int64_t max_rows, int threads) {
   return linear_scratch_bytes<W, N, K>(max_rows, threads);
 }
 
-// x [M, K], weight packed from gate and up [N, K] each, biases [N] or null, y [M, N].
+// x [M, K], weight packed from gate and up [N, K] each, biases [N] or null, y [M, N]; input_scale as linear() has it.
 template <class W, int N, int K, class Act>
 void gated_mlp(ThreadPool& pool, const uint8_t* weight, Rows x, const float* gate_bias, const float* up_bias, MutRows y,
-               int64_t M, uint8_t* scratch) {
+               int64_t M, uint8_t* scratch, float input_scale = 0) {
   constexpr int64_t bytes = panel_bytes<W>(K);
-  const Prepared<W> prepared = prepare<W>(pool, x, K, M, scratch);
+  const Prepared<W> prepared = prepare<W>(pool, x, K, M, scratch, input_scale);
   for_panels(pool, ceil_div(N, kPanel), 2 * bytes, M, [&](int64_t panel, int64_t row, int64_t rows) {
     alignas(64) float gates[kRowBlock * kPanel], ups[kRowBlock * kPanel];
     run_panel<W>(weight + panel * 2 * bytes, K, prepared, row, rows, gates);

@@ -1,7 +1,8 @@
-// int8, int4 and bf16 panels on AMX: up to two tiles of 16 rows times the two halves of a panel. One path for every
-// number of rows: a row's sums do not see the other rows of its tile.
+// int8, int4, bf16 and fp8 panels on AMX: up to two tiles of 16 rows times the two halves of a panel. One path for
+// every number of rows: a row's sums do not see the other rows of its tile.
 #pragma once
 #include "cpu/amx.h"
+#include "linear/cpu/float_avx512.h"
 #include "linear/cpu/integer_avx512.h"
 
 namespace es::amx {
@@ -36,6 +37,16 @@ class RowTiles {
       product<Bf16, 2, 5, 6>();
       product<Bf16, 3, 5, 7>();
     }
+  }
+  // Sums of `rows` rows, at most 32, begin at what store_sums() stored.
+  ES_INLINE void resume(int64_t rows, const void* sums) {
+    if (rows != rows_) resize(rows);
+    const uint8_t* p = static_cast<const uint8_t*>(sums);
+    load<0>(p, 128);
+    load<1>(p + 64, 128);
+    if (rows <= 16) return;
+    load<2>(p + 16 * 128, 128);
+    load<3>(p + 16 * 128 + 64, 128);
   }
   // Sums to [rows][32] of 4 bytes.
   ES_INLINE void store_sums(void* to) const {
@@ -87,6 +98,29 @@ ES_NOINLINE inline void bf16_panel(const uint8_t* panel, int64_t k, const uint8_
     tiles.store_sums(acc + r * kPanel);
   }
 }
+
+struct Fp8Sums {
+  // 256 k at a time are unpacked to tiles of bf16.
+  template <class W>
+  static void add(const uint8_t* panel, int64_t k, int64_t first, int64_t count, const Prepared<W>& x, int64_t row,
+                  int64_t rows, float* sums) {
+    alignas(64) uint8_t unpacked[avx512::kBlockK * 128];
+    std::fill(sums, sums + rows * kPanel, 0.0f);
+    RowTiles tiles;
+    for (int64_t at = 0; at < count; at += 2 * avx512::kBlockK) {
+      const int64_t blocks = ceil_div(std::min(2 * avx512::kBlockK, count - at), 32);
+      avx512::unpack_fp8(panel + (first + at) * kHalf, W::half_bytes(k), 16 * blocks, unpacked);
+      for (int64_t r = 0; r < rows; r += 32) {
+        tiles.resume(std::min<int64_t>(32, rows - r), sums + r * kPanel);
+        for (int64_t b = 0; b < blocks; b++) {
+          const uint8_t* w = unpacked + b * 1024;
+          tiles.step<true>(x.row(row + r, first + at + 32 * b), x.stride, w, w + blocks * 1024);
+        }
+        tiles.store_sums(sums + r * kPanel);
+      }
+    }
+  }
+};
 
 // int4: 64 k of both halves to two tiles of unsigned bytes.
 ES_INLINE void unpack_chunk(const uint8_t* w, uint8_t* out) {

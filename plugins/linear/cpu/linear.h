@@ -20,11 +20,12 @@ ES_INLINE void for_outputs(int64_t n, F&& f) {
 }
 
 // x [M, K], weight packed [N, K], bias [N] or null, residual [M, N] with data or null, y [M, N] (may be the residual).
+// input_scale: of x, where the weight type has static inputs.
 template <class W, int N, int K, class Act>
 void linear(ThreadPool& pool, const uint8_t* weight, Rows x, const float* bias, Rows residual, MutRows y, int64_t M,
-            uint8_t* scratch) {
+            uint8_t* scratch, float input_scale = 0) {
   constexpr int64_t bytes = panel_bytes<W>(K);
-  const Prepared<W> prepared = prepare<W>(pool, x, K, M, scratch);
+  const Prepared<W> prepared = prepare<W>(pool, x, K, M, scratch, input_scale);
   for_panels(pool, ceil_div(N, kPanel), bytes, M, [&](int64_t panel, int64_t row, int64_t rows) {
     alignas(64) float acc[kRowBlock * kPanel];
     run_panel<W>(weight + panel * bytes, K, prepared, row, rows, acc);

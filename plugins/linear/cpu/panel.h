@@ -1,8 +1,8 @@
 // One panel of 32 outputs times a block of rows, on the instruction set this is compiled for:
 // run_panel: acc[rows][32] = x[row .. row + rows] * panel, rows <= kRowBlock.
 #pragma once
+#include "linear/cpu/fp8_panel.h"
 #include "linear/cpu/prepare.h"
-#include "linear/cpu/weights.h"
 
 #if defined(__AVX512VNNI__) || defined(ES_EMULATE_AVX512) || defined(ES_EMULATE_AMX)
 #include "linear/cpu/amx_panel.h"
@@ -21,6 +21,9 @@ void run_panel(const uint8_t* panel, int64_t k, const Prepared<W>& x, int64_t ro
       amx::bf16_panel(panel, k, x.row(row), x.stride, rows, acc);
     else
       avx512::float_panel<avx512::Bf16Step>(panel, round_up(k, kBf16Pad) / 2, x.row(row), x.stride, rows, acc);
+  } else if constexpr (kIsFp8<W>) {
+    using Sums = std::conditional_t<kMatrixIsa == MatrixIsa::kAmx, amx::Fp8Sums, avx512::Fp8Sums>;
+    fp8_panel<Sums>(panel, k, x, row, rows, acc);
   } else if constexpr (kMatrixIsa == MatrixIsa::kAmx) {
     amx::integer_panel<W>(panel, k, x, row, rows, acc);
   } else {
@@ -39,9 +42,11 @@ namespace es {
 template <class W>
 void run_panel(const uint8_t* panel, int64_t k, const Prepared<W>& x, int64_t row, int64_t rows, float* acc) {
   if constexpr (std::is_same_v<W, Fp32Weight>)
-    avx2::float_panel(reinterpret_cast<const float*>(panel), k, Rows{x.row(row), x.stride}, rows, acc);
+    avx2::float_panel(reinterpret_cast<const float*>(panel), k * kHalf, k, Rows{x.row(row), x.stride}, rows, acc);
   else if constexpr (std::is_same_v<W, Bf16Weight>)
-    avx2::float_panel(reinterpret_cast<const uint16_t*>(panel), k, Rows{x.row(row), x.stride}, rows, acc);
+    avx2::float_panel(reinterpret_cast<const uint16_t*>(panel), k * kHalf, k, Rows{x.row(row), x.stride}, rows, acc);
+  else if constexpr (kIsFp8<W>)
+    fp8_panel<avx2::Fp8Sums>(panel, k, x, row, rows, acc);
   else
     avx2::integer_panel<W>(panel, k, x, row, rows, acc);
 }

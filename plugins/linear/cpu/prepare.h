@@ -1,16 +1,14 @@
 // Activations as the kernels want them: float32 as they are, or quantized once per call.
 //
 // Integer weights: per row and group of K, q = round_to_even(x * (127 / absmax)), scale = absmax / 127. A group whose
-// absmax is below 2^-100 becomes zeros.
+// absmax is below 2^-100 becomes zeros. Static inputs: q = round_to_even(x / scale) within [-128, 127].
 #pragma once
 #include <immintrin.h>
 
 #include <cmath>
 #include <cstring>
 
-#include "cpu/simd.h"
-#include "cpu/tensor.h"
-#include "linear/cpu/weights.h"
+#include "linear/cpu/float_rows.h"
 
 namespace es {
 
@@ -48,21 +46,6 @@ struct Prepared {
   const float* minus_sums(int64_t row) const { return reinterpret_cast<const float*>(values(row) + sum_offset); }
 };
 
-template <>
-struct Prepared<Fp32Weight> : Rows {};
-
-// bf16 rows for the instructions that multiply bf16: padded with zeros to kBf16Pad, an odd number of cache lines apart.
-struct Bf16Rows {
-  const uint8_t* data;
-  int64_t stride;
-
-  static constexpr int64_t row_bytes(int64_t k) { return (ceil_div(2 * k, 64) | 1) * 64; }
-  const uint8_t* row(int64_t r) const { return data + r * stride; }
-};
-constexpr bool kBf16Products = kMatrixIsa != MatrixIsa::kAvx2;
-template <>
-struct Prepared<Bf16Weight> : std::conditional_t<kBf16Products, Bf16Rows, Rows> {};
-
 ES_INLINE float absmax(const float* x, int64_t n) {
   const __m256 sign = _mm256_set1_ps(-0.0f);
   __m256 m = _mm256_setzero_ps(), m1 = m;
@@ -80,10 +63,20 @@ ES_INLINE float absmax(const float* x, int64_t n) {
   return best;
 }
 
-// 32 floats to 32 int8.
-ES_INLINE __m256i quantize32(const float* x, __m256 inverse) {
+// 32 floats to 32 int8: times `factor`, or divided by it and clamped where it does not come from their own absmax.
+template <Inputs In>
+ES_INLINE __m256i quantize32(const float* x, __m256 factor) {
   __m256i q[4];
-  for (int i = 0; i < 4; i++) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8 * i), inverse));
+  for (int i = 0; i < 4; i++) {
+    __m256 value = _mm256_loadu_ps(x + 8 * i);
+    if constexpr (In == Inputs::kStatic) {
+      value = _mm256_max_ps(_mm256_div_ps(value, factor), _mm256_set1_ps(-128));
+      value = _mm256_min_ps(value, _mm256_set1_ps(127));
+    } else {
+      value = _mm256_mul_ps(value, factor);
+    }
+    q[i] = _mm256_cvtps_epi32(value);
+  }
   const __m256i words = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
   return _mm256_permutevar8x32_epi32(words, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
@@ -97,7 +90,7 @@ ES_INLINE int32_t sum_paired(__m256i v) {
 }
 
 template <class W>
-void quantize_row(const float* x, int64_t k, uint8_t* record) {
+void quantize_row(const float* x, int64_t k, float input_scale, uint8_t* record) {
   using P = Prepared<W>;
   float* scales = reinterpret_cast<float*>(record + P::value_bytes(k));
   int32_t* corrections = reinterpret_cast<int32_t*>(scales + W::groups(k));
@@ -106,10 +99,16 @@ void quantize_row(const float* x, int64_t k, uint8_t* record) {
   for (int64_t g = 0; g < W::groups(k); g++) {
     const int64_t n = std::min<int64_t>(W::kGroup, k - g * W::kGroup);
     const float* xg = x + g * W::kGroup;
-    const float m = absmax(xg, n);
-    const bool tiny = m < 0x1p-100f;
-    scales[g] = tiny ? 0.0f : m / 127.0f;
-    const __m256 inverse = _mm256_set1_ps(tiny ? 0.0f : 127.0f / m);
+    __m256 factor;
+    if constexpr (W::kInputs == Inputs::kStatic) {
+      scales[g] = input_scale;
+      factor = _mm256_set1_ps(input_scale);
+    } else {
+      const float m = absmax(xg, n);
+      const bool tiny = m < 0x1p-100f;
+      scales[g] = tiny ? 0.0f : m / 127.0f;
+      factor = _mm256_set1_ps(tiny ? 0.0f : 127.0f / m);
+    }
     __m256i sum = _mm256_setzero_si256();
     int32_t total = 0;
     const int64_t padded = W::chunks(k, g) * kChunk;
@@ -120,7 +119,7 @@ void quantize_row(const float* x, int64_t k, uint8_t* record) {
         if (i < n) std::memcpy(tail, from, (n - i) * sizeof(float));
         from = tail;
       }
-      const __m256i q = quantize32(from, inverse);
+      const __m256i q = quantize32<W::kInputs>(from, factor);
       if constexpr (P::kWide) {
         __m256i* to = reinterpret_cast<__m256i*>(record) + (g * W::kPadded + i) / 16;
         _mm256_store_si256(to, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(q)));
@@ -145,14 +144,6 @@ void quantize_row(const float* x, int64_t k, uint8_t* record) {
   }
 }
 
-inline void round_row(const float* x, int64_t k, uint8_t* to) {
-  uint16_t* y = reinterpret_cast<uint16_t*>(to);
-  std::memset(y + k, 0, Bf16Rows::row_bytes(k) - 2 * k);
-  int64_t i = 0;
-  for (; i + VF::kLanes <= k; i += VF::kLanes) VF::load(x + i).store_bf16(y + i);
-  if (i < k) VF::load(x + i, static_cast<int>(k - i)).store_bf16(y + i, static_cast<int>(k - i));
-}
-
 // f(row) for all rows: on the calling thread where waking the others would take longer.
 template <class F>
 void for_each_row(ThreadPool& pool, int64_t rows, int64_t k, F&& f) {
@@ -173,13 +164,38 @@ constexpr int64_t prepared_bytes(int64_t k, int64_t rows) {
     return 0;
   else if constexpr (std::is_same_v<W, Bf16Weight>)
     return kBf16Products ? rows * Bf16Rows::row_bytes(k) : 0;
+  else if constexpr (kIsFp8<W>)
+    return Prepared<W>::kCopied ? rows * Prepared<W>::row_bytes(k) : 0;
   else
     return rows * Prepared<W>::row_bytes(k);
 }
 
-// Prepares rows of x; `scratch` is 64-byte aligned and holds prepared_bytes(k, rows).
+// FP8 weights' rows of x, rounded as their inputs are to be.
 template <class W>
-Prepared<W> prepare(ThreadPool& pool, Rows x, int64_t k, int64_t rows, uint8_t* scratch) {
+Prepared<W> prepare_fp8(ThreadPool& pool, Rows x, int64_t k, int64_t rows, uint8_t* scratch, float input_scale) {
+  using P = Prepared<W>;
+  if constexpr (!P::kCopied) return {reinterpret_cast<const uint8_t*>(x.data), 4 * x.stride};
+  const P prepared{scratch, P::row_bytes(k)};
+  for_each_row(pool, rows, k, [&](int64_t r) {
+    uint8_t* to = scratch + r * prepared.stride;
+    if constexpr (!P::kRounded) {
+      round_row(x.row(r), k, to);
+    } else {
+      float scale = input_scale;
+      if constexpr (W::kInputs == Inputs::kDynamic) {
+        const float m = absmax(x.row(r), k);
+        scale = m < 0x1p-100f ? 0.0f : m / kFp8Largest;
+      }
+      round_row_fp8<P>(x.row(r), k, scale, to);
+    }
+  });
+  return prepared;
+}
+
+// Prepares rows of x; `scratch` is 64-byte aligned and holds prepared_bytes(k, rows). `input_scale` is of static
+// inputs.
+template <class W>
+Prepared<W> prepare(ThreadPool& pool, Rows x, int64_t k, int64_t rows, uint8_t* scratch, float input_scale) {
   constexpr bool kIsBf16 = std::is_same_v<W, Bf16Weight>;
   if constexpr (std::is_same_v<W, Fp32Weight> || (kIsBf16 && !kBf16Products)) {
     return {x};
@@ -187,9 +203,12 @@ Prepared<W> prepare(ThreadPool& pool, Rows x, int64_t k, int64_t rows, uint8_t* 
     const int64_t stride = Bf16Rows::row_bytes(k);
     for_each_row(pool, rows, k, [&](int64_t r) { round_row(x.row(r), k, scratch + r * stride); });
     return {{scratch, stride}};
+  } else if constexpr (kIsFp8<W>) {
+    return prepare_fp8<W>(pool, x, k, rows, scratch, input_scale);
   } else {
     const Prepared<W> prepared = Prepared<W>::at(scratch, k);
-    for_each_row(pool, rows, k, [&](int64_t r) { quantize_row<W>(x.row(r), k, scratch + r * prepared.stride); });
+    for_each_row(pool, rows, k,
+                 [&](int64_t r) { quantize_row<W>(x.row(r), k, input_scale, scratch + r * prepared.stride); });
     return prepared;
   }
 }

@@ -7,10 +7,11 @@
 //         [16][16][4] of (k / 4, output, k % 4), plus 128
 //   int4  a group after another, each [chunk][half][chunk / 8][16][4]: the low nibble of (r, output, j) is
 //         k = 4 r + j, the high one k = chunk / 2 + 4 r + j; plus 8
-// K is padded with zeros: every group of an integer type to whole chunks, bf16 to kBf16Pad. A group is followed by its
-// 32 fp16 scales and, of a weight with zero points, its 32 fp16 zeros; a weight with one scale per channel ends its
-// panels with 32 fp32 scales instead. An element is scale * q, or scale * (q - zero), where `plus` is taken off q
-// again.
+//   fp8   [half][K][16] bytes of E4M3, then for each group (or once) 32 fp32 scales, times 2^8
+// K is padded with zeros: every group of an integer type to whole chunks, bf16 to kBf16Pad, fp8 to 32. An integer group
+// is followed by its 32 fp16 scales and, of a weight with zero points, its 32 fp16 zeros; a weight with one scale per
+// channel ends its panels with 32 fp32 scales instead. An element is scale * q, or scale * (q - zero), where `plus` is
+// taken off q again.
 #pragma once
 #include <cstdint>
 
@@ -21,12 +22,34 @@ namespace es {
 struct Fp32Weight {};
 struct Bf16Weight {};
 
-template <int Bits, int Group, bool Zeros = false>
+// What an FP8 or int8 layer's inputs are rounded to: kNone leaves it to the kernel, kDynamic finds scales for each
+// token, kStatic has one that is given.
+enum class Inputs { kNone, kDynamic, kStatic };
+
+template <int Group, Inputs In = Inputs::kNone>
+struct Fp8Weight {
+  static_assert(Group >= 0 && Group % 32 == 0);
+  static constexpr bool kPerChannel = Group == 0;
+  static constexpr int64_t kGroup = Group;
+  static constexpr Inputs kInputs = In;
+
+  static constexpr int64_t groups(int64_t k) { return kPerChannel ? 1 : ceil_div(k, Group); }
+  static constexpr int64_t half_bytes(int64_t k) { return round_up(k, 32) * kHalf; }
+  static constexpr int64_t value_bytes(int64_t k) { return 2 * half_bytes(k); }
+};
+template <class W>
+constexpr bool kIsFp8 = false;
+template <int Group, Inputs In>
+constexpr bool kIsFp8<Fp8Weight<Group, In>> = true;
+
+template <int Bits, int Group, bool Zeros = false, Inputs In = Inputs::kNone>
 struct IntWeight {
   static_assert(Group >= 0 && (Bits == 4 || Bits == 8));
+  static_assert(In != Inputs::kStatic || Bits == 8, "AVX2 sums of int4 have no room for -128");
   static_assert(!Zeros || Group > 0, "zero points belong to groups");
   static constexpr int kBits = Bits;
   static constexpr bool kZeros = Zeros;
+  static constexpr Inputs kInputs = In;
   static constexpr bool kPerChannel = Group == 0;
   static constexpr int64_t kGroup = Group ? Group : 128;  // of the activations, too
   static constexpr int64_t kPadded = round_up(kGroup, kChunk);
@@ -41,8 +64,8 @@ struct IntWeight {
   }
   static constexpr int64_t padded_k(int64_t k) { return (groups(k) - 1) * kPadded + kChunk * chunks(k, groups(k) - 1); }
 };
-template <int Group>
-using Int8Weight = IntWeight<8, Group>;
+template <int Group, Inputs In = Inputs::kNone>
+using Int8Weight = IntWeight<8, Group, false, In>;
 template <int Group, bool Zeros = false>
 using Int4Weight = IntWeight<4, Group, Zeros>;
 
@@ -52,6 +75,8 @@ constexpr int64_t panel_bytes(int64_t k) {
     return k * kPanel * 4;
   } else if constexpr (std::is_same_v<W, Bf16Weight>) {
     return round_up(k, kBf16Pad) * kPanel * 2;
+  } else if constexpr (kIsFp8<W>) {
+    return W::value_bytes(k) + W::groups(k) * kPanel * 4;
   } else {
     const int64_t scales = W::kPerChannel ? 4 * kPanel : W::groups(k) * W::kScaleBytes;
     return W::padded_k(k) * kPanel * W::kBits / 8 + scales;

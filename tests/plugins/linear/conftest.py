@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -11,27 +12,30 @@ from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.activation import Activation
 from enginesmith.plugins.linear.packing import LinearLayout
 from enginesmith.quantization.quantized import QuantizedWeight
-from enginesmith.quantization.scheme import WeightScheme, WeightType
+from enginesmith.quantization.scheme import ActivationScheme, WeightScheme, WeightType
 
 EMULATED_SHAPES = [(7, 1), (17, 96), (3, 300), (33, 200), (64, 31)]
 SHAPES = [*EMULATED_SHAPES, (1, 8), (16, 31), (33, 32), (33, 1000), (64, 576), (576, 96)]
+
+INPUT_SCALE = 0.03
 
 DRIVER = """
 #include "linear/cpu/linear.h"
 using namespace es;
 using W = {weight};
 template <int N, int K, class Act>
-int run(const uint8_t* w, const float* x, const float* bias, const float* residual, float* y, int64_t m, int threads) {{
+int run(const uint8_t* w, const float* x, const float* bias, const float* residual, float* y, int64_t m, int threads,
+        float input_scale) {{
   ThreadPool pool(threads);
   const int64_t bytes = linear_scratch_bytes<W, N, K>(m, threads);
   uint8_t* scratch = static_cast<uint8_t*>(std::aligned_alloc(64, bytes + 64));
-  linear<W, N, K, Act>(pool, w, {{x, K + 3}}, bias, {{residual, N}}, {{y, N}}, m, scratch);
+  linear<W, N, K, Act>(pool, w, {{x, K + 3}}, bias, {{residual, N}}, {{y, N}}, m, scratch, input_scale);
   std::free(scratch);
   return 0;
 }}
 extern "C" int64_t weight_size(int n, int k) {{ return weight_bytes<W>(n, k); }}
 extern "C" int call(int n, int k, int act, const uint8_t* w, const float* x, const float* bias, const float* residual,
-                    float* y, int64_t m, int threads) {{
+                    float* y, int64_t m, int threads, float input_scale) {{
 {cases}
   return 1;
 }}
@@ -39,7 +43,11 @@ extern "C" int call(int n, int k, int act, const uint8_t* w, const float* x, con
 
 
 def _random_quantized(rng: np.random.Generator, n: int, k: int, scheme: WeightScheme) -> QuantizedWeight:
-    """Quantized weights with the extremes in them, and whole and fractional zeros."""
+    """Quantized weights with the extremes in them, and whole and fractional zeros; of FP8 every number."""
+    if scheme.type is WeightType.FP8:
+        bits = rng.integers(0, 127, (n, k), dtype=np.uint8) | rng.choice([0, 128], (n, k)).astype(np.uint8)
+        scale = rng.uniform(0.001, 0.02, (n, scheme.groups(k))).astype(np.float32)
+        return QuantizedWeight(bits.view(ml_dtypes.float8_e4m3fn), scale)
     low, high = (-8, 7) if scheme.type is WeightType.INT4 else (-128, 127)  # -128 as GPTQ has it
     q = rng.integers(low, high, (n, k), dtype=np.int8, endpoint=True)
     q[0] = low
@@ -60,11 +68,13 @@ def aligned(nbytes: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class LinearDriver:
-    """A compiled driver of one weight scheme on one (perhaps emulated) instruction set."""
+    """A compiled driver of one weight scheme on one (perhaps emulated) instruction set; `inputs` are rounded so."""
 
     library: ctypes.CDLL
     scheme: WeightScheme
     isa: Isa
+    inputs: ActivationScheme = ActivationScheme.NONE
+    input_scale: float = INPUT_SCALE
 
     def pack(self, weight, n: int, k: int) -> np.ndarray:
         layout = LinearLayout(n, k, self.scheme, self.isa)
@@ -107,6 +117,7 @@ class LinearDriver:
             address(y),
             ctypes.c_int64(m),
             threads,
+            ctypes.c_float(self.input_scale),
         )
         assert failed == 0, f"the driver has no case for {n} x {k} {activation}"
         return y
@@ -114,23 +125,31 @@ class LinearDriver:
 
 @pytest.fixture(scope="session")
 def linear_driver(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[..., LinearDriver]:
-    """linear_driver(scheme, isa, cases): `isa` above AVX2 is emulated; cases are (n, k, activation)."""
+    """linear_driver(scheme, isa, cases, inputs, native): `isa` above AVX2 is emulated unless `native`; cases are (n, k,
+    activation)."""
 
     def build(
-        scheme: WeightScheme, isa: Isa = Isa.AVX2, cases: list[tuple[int, int, Activation]] | None = None
+        scheme: WeightScheme,
+        isa: Isa = Isa.AVX2,
+        cases: list[tuple[int, int, Activation]] | None = None,
+        inputs: ActivationScheme = ActivationScheme.NONE,
+        *,
+        native: bool = False,
     ) -> LinearDriver:
-        shapes = SHAPES if isa is Isa.AVX2 else EMULATED_SHAPES
+        emulated = isa is not Isa.AVX2 and not native
+        shapes = EMULATED_SHAPES if emulated else SHAPES
         cases = cases or [(n, k, Activation.NONE) for n, k in shapes]
         lines = [
             f"  if (n == {n} && k == {k} && act == {list(Activation).index(act)}) "
-            f"return run<{n}, {k}, {act.cpp_type}>(w, x, bias, residual, y, m, threads);"
+            f"return run<{n}, {k}, {act.cpp_type}>(w, x, bias, residual, y, m, threads, input_scale);"
             for n, k, act in cases
         ]
-        emulate = f'#pragma GCC optimize("O1")\n#define ES_EMULATE_{isa.value.upper()}\n' if isa is not Isa.AVX2 else ""
-        cpp_type = LinearLayout(1, 1, scheme, isa).cpp_type
-        library = compile_kernel(emulate + DRIVER.format(weight=cpp_type, cases="\n".join(lines)))
+        emulate = f'#pragma GCC optimize("O1")\n#define ES_EMULATE_{isa.value.upper()}\n' if emulated else ""
+        cpp_type = LinearLayout(1, 1, scheme, isa, activation=inputs).cpp_type
+        source = emulate + DRIVER.format(weight=cpp_type, cases="\n".join(lines))
+        library = compile_kernel(source, isa if native else Isa.AVX2)
         library.weight_size.restype = ctypes.c_int64
-        return LinearDriver(library, scheme, isa)
+        return LinearDriver(library, scheme, isa, inputs)
 
     return build
 
@@ -141,6 +160,6 @@ def random_quantized() -> Callable[..., QuantizedWeight]:
 
 
 @pytest.fixture(scope="session")
-def shapes() -> Callable[[Isa], list[tuple[int, int]]]:
-    """The shapes (n, k) that drivers have without being told others."""
-    return lambda isa: SHAPES if isa is Isa.AVX2 else EMULATED_SHAPES
+def shapes() -> Callable[..., list[tuple[int, int]]]:
+    """shapes(isa, native): those (n, k) that drivers have without being told others."""
+    return lambda isa, native=False: SHAPES if isa is Isa.AVX2 or native else EMULATED_SHAPES

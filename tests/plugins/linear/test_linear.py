@@ -1,16 +1,22 @@
 """Linear kernels against NumPy, over weight types, odd sizes, numbers of rows and threads."""
 
+import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.activation import Activation
 from enginesmith.plugins.linear.panels import round_to_bf16
-from enginesmith.plugins.linear.reference import linear, quantized_linear
+from enginesmith.plugins.linear.reference import fp8_activations, linear, quantized_linear, round_to_fp8
 from enginesmith.quantization.quantized import QuantizedWeight
-from enginesmith.quantization.scheme import WeightScheme, WeightType
+from enginesmith.quantization.scheme import ActivationScheme, WeightScheme, WeightType
 
-FP32, BF16, INT8, INT4 = (WeightScheme(kind) for kind in WeightType)
+FP32, BF16, FP8, INT8, INT4 = (WeightScheme(kind) for kind in WeightType)
+FP8_GROUPED = WeightScheme(WeightType.FP8, 128)
+NONE, DYNAMIC, STATIC = ActivationScheme
 GROUPED = [
     *(WeightScheme(WeightType.INT8, g) for g in (24, 64)),
     *(WeightScheme(WeightType.INT4, g) for g in (24, 32, 64, 128)),
@@ -24,7 +30,7 @@ def as_bf16(x: np.ndarray) -> np.ndarray:
 
 
 def make_weight(rng, n, k, scheme, random_quantized):
-    if scheme.type in (WeightType.INT8, WeightType.INT4):
+    if scheme.type.is_scaled:
         return random_quantized(rng, n, k, scheme)
     weight = rng.standard_normal((n, k)).astype(np.float32)
     return as_bf16(weight) if scheme.type is WeightType.BF16 else weight
@@ -38,18 +44,22 @@ def make_rows(rng, m, k):
     return x
 
 
-def expected_product(x, weight, scheme, isa):
+def expected_product(x, weight, driver):
     """x W^T in float64, and the sum of its terms' sizes, which errors are measured against."""
-    if isinstance(weight, QuantizedWeight):
+    scheme = driver.scheme
+    bf16_rows = driver.isa is not Isa.AVX2 and driver.inputs is NONE and not scheme.type.is_integer
+    if scheme.type.is_integer:
         sizes = QuantizedWeight(
             np.abs(weight.q.astype(np.int16)), weight.scale, None if weight.zero is None else -np.abs(weight.zero)
         )
-        return (
-            quantized_linear(x, weight, scheme.group_size),
-            quantized_linear(np.abs(x), sizes, scheme.group_size),
+        scale = driver.input_scale if driver.inputs is STATIC else None
+        return tuple(
+            quantized_linear(rows, w, scheme.group_size, scale) for rows, w in ((x, weight), (np.abs(x), sizes))
         )
-    if scheme.type is WeightType.BF16 and isa is not Isa.AVX2:
+    if bf16_rows and scheme.type is not WeightType.FP32:
         x = as_bf16(x)
+    if scheme.type is WeightType.FP8:
+        x, weight = fp8_activations(x, driver.inputs, driver.input_scale), weight.dequantize(scheme.group_size)
     wide_x, wide_w = x.astype(np.float64), weight.astype(np.float64)
     return linear(wide_x, wide_w), linear(np.abs(wide_x), np.abs(wide_w))
 
@@ -59,7 +69,7 @@ def check(driver, rng, shapes, row_counts, threads, random_quantized):
         weight = make_weight(rng, n, k, driver.scheme, random_quantized)
         packed = driver.pack(weight, n, k)
         x = make_rows(rng, max(row_counts), k)
-        exact, bound = expected_product(x, weight, driver.scheme, driver.isa)
+        exact, bound = expected_product(x, weight, driver)
         alone = np.concatenate([driver(packed, x[i : i + 1], n) for i in range(len(x))])
         assert np.all(np.abs(alone - exact) <= 2e-6 * bound), f"{n} x {k}"
         for m in row_counts:
@@ -73,6 +83,45 @@ def check(driver, rng, shapes, row_counts, threads, random_quantized):
 @pytest.mark.parametrize("scheme", [FP32, BF16, INT8, INT4, *GROUPED], ids=str)
 def test_matches_reference_and_rows_are_independent(linear_driver, random_quantized, shapes, scheme):
     check(linear_driver(scheme), np.random.default_rng(0), shapes(Isa.AVX2), ROWS, (2, 3), random_quantized)
+
+
+ROUNDED_INPUTS = [
+    (FP8, NONE),
+    *((scheme, inputs) for scheme in (FP8, FP8_GROUPED) for inputs in (DYNAMIC, STATIC)),
+    *((WeightScheme(WeightType.INT8, group), STATIC) for group in (0, 64)),
+]
+
+
+@pytest.mark.parametrize("native", [None, Isa.AVX512], ids=str)
+@pytest.mark.parametrize(("scheme", "inputs"), ROUNDED_INPUTS, ids=str)
+def test_inputs_are_rounded_as_the_layer_asks(linear_driver, random_quantized, shapes, scheme, inputs, native):
+    """FP8 weights and static inputs, on AVX2 and in AVX-512's own instructions."""
+    driver = linear_driver(scheme, native or Isa.AVX2, inputs=inputs, native=native is not None)
+    check(driver, np.random.default_rng(4), shapes(Isa.AVX2), ROWS, (2, 3), random_quantized)
+
+
+@pytest.mark.parametrize("isa", [Isa.AVX512, Isa.AMX])
+@pytest.mark.parametrize(("scheme", "inputs"), ROUNDED_INPUTS, ids=str)
+def test_emulated_instructions_round_inputs_alike(linear_driver, random_quantized, shapes, scheme, inputs, isa):
+    rng, driver = np.random.default_rng(5), linear_driver(scheme, isa, inputs=inputs)
+    check(driver, rng, shapes(isa), [1, 2, 5, 7, 17, 35, 100], (2,), random_quantized)
+
+
+@pytest.mark.parametrize("isa", list(Isa))
+def test_fp8_numbers_are_decoded_exactly(linear_driver, isa):
+    """Each of the 254 numbers, subnormals and both zeros among them, times one."""
+    codes = np.array([code for code in range(256) if code & 0x7F != 0x7F], np.uint8)
+    driver = linear_driver(FP8, isa, [(len(codes), 1, Activation.NONE)], inputs=DYNAMIC)
+    weight = QuantizedWeight(codes.view(ml_dtypes.float8_e4m3fn)[:, None], np.full((len(codes), 1), 0.5, np.float32))
+    y = driver(driver.pack(weight, len(codes), 1), np.array([[448.0]], np.float32), len(codes))
+    np.testing.assert_array_equal(y[0], codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * 224)
+
+
+@settings(deadline=None)
+@given(arrays.arrays(np.float32, 32, elements=st.floats(-500, 500, width=32)))
+def test_rounding_to_fp8_is_that_of_ml_dtypes(x):
+    clipped = np.clip(x, -448, 448)
+    np.testing.assert_array_equal(round_to_fp8(x), clipped.astype(ml_dtypes.float8_e4m3fn).astype(np.float32))
 
 
 EMULATED = [(Isa.AVX512, FP32)] + [
@@ -92,7 +141,7 @@ def test_emulated_instructions_match_reference(linear_driver, random_quantized, 
     """And integer weights give the very bits that AVX2 gives."""
     rng, driver = np.random.default_rng(1), linear_driver(scheme, isa)
     check(driver, rng, shapes(isa), [1, 2, 5, 7, 16, 17, 35, 100], (2,), random_quantized)
-    if scheme.type in (WeightType.INT8, WeightType.INT4):
+    if scheme.type.is_integer:
         plain = linear_driver(scheme)
         for n, k in shapes(isa):
             weight, x = random_quantized(rng, n, k, scheme), make_rows(rng, 9, k)
