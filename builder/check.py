@@ -13,6 +13,7 @@ from ..checkpoint.checkpoint import Checkpoint
 from ..checkpoint.weights import Weights
 from ..errors import BuildError
 from ..progress import Progress
+from ..quantization.scheme import WeightType
 from ..runtime.engine_dir import EngineDir
 from ..runtime.executors.cpu import CpuExecutor
 from ..runtime.executors.executor import SequenceSlice
@@ -33,8 +34,9 @@ MAX_PROMPT = 24
 # are about 7 and 10; SmolLM2-135M, a small model that suffers most, gives what stands in brackets.
 # fp32 (6e-5, 1e-9): only the order of additions differs from PyTorch.
 # bf16 (0.05, 1e-4): weights and KV cache rounded to 8 bits of mantissa.
+# fp8 (?, ?): weights by channel, the head int8.
 # int8 (1.1, 0.02): weights by channel and activations by group, both of 8 bits.
-BARS = {"fp32": (1e-3, 1e-6), "bf16": (0.25, 0.01), "int8": (2.5, 0.1)}
+BARS = {"fp32": (1e-3, 1e-6), "bf16": (0.25, 0.01), "fp8": (2.5, 0.1), "int8": (2.5, 0.1)}
 # int4: how many weights share a scale and a zero decides, hence a bar for groups up to each length. They tell a wrong
 # engine from a coarse one: twice the divergence that rounding to nearest costs the same model in PyTorch.
 # 32 (0.45, 0.005): 16 levels are nearly lossless here only because its weights were rounded to such groups before; the
@@ -70,8 +72,7 @@ def check(engine: EngineDir, reference: Reference, plan: CpuPlan, progress: Prog
             found.append(engine_logits(executor, engine, prompt))
             task.advance()
     expected = np.concatenate(reference.logits)
-    quantized = any(weight.stored for weight in plan.program.linear_weights)
-    result = compare(np.concatenate(found), expected, *bars(plan.config, quantized=quantized))
+    result = compare(np.concatenate(found), expected, *bars(plan.config, plan.stored_type))
     if not result.passed:
         raise BuildError(
             f"the engine disagrees with the model: worst logit distance {result.distance:.3g} of the spread (the bar "
@@ -82,16 +83,18 @@ def check(engine: EngineDir, reference: Reference, plan: CpuPlan, progress: Prog
     return result
 
 
-def bars(config: BuildConfig, *, quantized: bool = False) -> tuple[float, float]:
+def bars(config: BuildConfig, stored: WeightType | None = None) -> tuple[float, float]:
     """The largest worst distance and mean KL divergence that the options of a build may cost.
 
-    `quantized`: the engine holds integers of its checkpoint, hence the reference's own weights: only activations are
-    rounded, to 8 bits.
+    `stored`: what the engine holds of a quantized checkpoint, hence the reference's own weights: only the head and
+    activations are rounded, to 8 bits.
     """
-    if quantized:
-        return BARS["int8"]
+    if stored is not None:
+        return BARS["fp8" if stored is WeightType.FP8 else "int8"]
+    if config.weights is None:
+        return BARS["int8" if config.head == "int8" else config.dtype]
     if config.weights != "int4":
-        return BARS[config.weights or config.dtype]
+        return BARS[config.weights]
     group = config.group_size or DEFAULT_INT4_GROUP
     return next(bar for limit, bar in INT4_BARS if group <= limit)
 

@@ -13,13 +13,19 @@ class BuildConfig(BaseModel):
     dtype: Literal["bf16", "fp32"] = Field(
         default="bf16", description="Element type of weights that are not quantized, and of the KV cache."
     )
-    weights: Literal["int8", "int4"] | None = Field(
-        default=None, description="Quantize linear layers, round to nearest; int4 with zero points."
+    weights: Literal["fp8", "int8", "int4"] | None = Field(
+        default=None, description="Quantize linear layers, round to nearest; fp8 is E4M3; int4 has zero points."
     )
     group_size: int | None = Field(
         default=None,
         ge=8,
-        description="Weights along K that share a scale (int4 default 64; int8 default: the whole of K).",
+        description="Weights along K that share a scale (int4 default 64; int8 and fp8 default: the whole of K); "
+        "of fp8 a multiple of 32.",
+    )
+    head: Literal["auto", "int8", "plain"] = Field(
+        default="auto",
+        description="The matrix that makes the logits, unless the checkpoint holds it quantized: plain is of --dtype, "
+        "int8 has a scale for every 64 weights, auto is int8 where other linear layers are quantized.",
     )
     max_batch_size: int = Field(default=16, ge=1, le=4096, description="Requests that may run at once.")
     max_seq_len: int | None = Field(

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from ...errors import CheckpointError
+from ...quantization.scheme import ActivationScheme
 from ..checkpoint import Checkpoint
 from .fp8 import block_size
 from .layout import integer, unsupported
@@ -39,6 +40,7 @@ class ConfigGroup:
     group_size: int
     symmetric: bool
     block: tuple[int, int] | None
+    activation: ActivationScheme
 
     def __str__(self) -> str:
         kind = "FP8" if self.is_float else f"int{self.bits}"
@@ -103,4 +105,15 @@ def _read(checkpoint: Checkpoint, config: Mapping[str, Any], group: Mapping[str,
         group_size=integer(weights, "group_size") if strategy == Strategy.GROUP and not whole else 0,
         symmetric=weights.get("symmetric", True) is True,
         block=block_size(checkpoint, weights.get("block_structure")) if strategy == Strategy.BLOCK else None,
+        activation=_activation(group.get("input_activations"), kind),
     )
+
+
+def _activation(inputs: object, kind: str) -> ActivationScheme:
+    """What inputs are rounded to, where that is 8 bits of the weight's kind; kernels do without anything else."""
+    if not isinstance(inputs, dict) or inputs.get("num_bits", 8) != 8 or inputs.get("type", "int") != kind:
+        return ActivationScheme.NONE
+    if inputs.get("dynamic"):
+        return ActivationScheme.DYNAMIC
+    whole = inputs.get("strategy", "tensor") == "tensor" and inputs.get("symmetric", True)
+    return ActivationScheme.STATIC if whole else ActivationScheme.NONE

@@ -2,8 +2,8 @@
 
 Format: weight_packed int32 [N, K bits / 32] holds inputs in a row, from a word's lowest bits up, each plus
 2^(bits - 1); weight_zero_point int32 [N bits / 32, G] holds outputs the same way, or is int8 [N, G]. Unpacked weights
-are int8 or float8_e4m3fn [N, K]. weight_scale is [N, G], [N, 1] or one number; a weight is scale * (q - zero). Scales
-of activations are not used: kernels find them for each token.
+are int8 or float8_e4m3fn [N, K]. weight_scale is [N, G], [N, 1] or one number; a weight is scale * (q - zero). Where
+activations are static, input_scale is what inputs are divided by before they are rounded.
 """
 
 from collections.abc import Mapping
@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from ...quantization.quantized import QuantizedWeight
+from ...quantization.scheme import ActivationScheme
 from ..checkpoint import Checkpoint
 from . import bits
 from .compressed_groups import ConfigGroup, Strategy, read_groups
-from .fp8 import block_shapes, fp8_weight
+from .fp8 import block_shapes, input_scale, scaled_fp8
 from .gptq import group_of
 from .layout import FLOATS, FP8, INDICES, INT8, INT32, Layout, Part, Tensors, groups_of
 from .stored import StoredWeight, integer_weight
@@ -35,7 +36,7 @@ class CompressedTensorsLayout(Layout):
         group = self._group(module)
         parts = {
             "weight_scale": Part(FLOATS, _scale_shapes(group, n, k)),
-            "input_scale": Part(required=False),
+            "input_scale": Part(FLOATS, ((), (1,), (1, 1)), required=group.activation is ActivationScheme.STATIC),
             "input_zero_point": Part(required=False),
         }
         if group.is_float:
@@ -55,8 +56,10 @@ class CompressedTensorsLayout(Layout):
 
     def weight(self, module: str, n: int, k: int, tensors: Tensors) -> StoredWeight:
         group = self._group(module)
+        static = group.activation is ActivationScheme.STATIC
+        scale = input_scale(f"{module}.input_scale", tensors["input_scale"]) if static else None
         if group.is_float:
-            return fp8_weight(tensors["weight"], tensors["weight_scale"], group.block)
+            return scaled_fp8(tensors["weight"], tensors["weight_scale"], group.block, group.activation, scale)
         zeros = None if group.symmetric else _zeros(tensors["weight_zero_point"], group, n)
         symmetric = zeros is None or (not zeros.any() and group.bits == 8)
         scales = np.broadcast_to(_column(tensors["weight_scale"]), (n, groups_of(k, group.group_size)))
@@ -78,6 +81,8 @@ class CompressedTensorsLayout(Layout):
             symmetric=symmetric,
             scales=tensors["weight_scale"],
             group_of=group_of(f"{module}.weight_g_idx", indices, k, group.group_size),
+            activation=group.activation,
+            input_scale=scale,
         )
 
     def _group(self, module: str) -> ConfigGroup:

@@ -1,4 +1,4 @@
-"""A weight as a quantizer stored it: its integers where kernels can hold them exactly, and always its values."""
+"""A weight as a quantizer stored it: its integers or FP8 where kernels can hold them exactly, and always its values."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +11,7 @@ from ...quantization.scheme import ActivationScheme, WeightScheme, WeightType
 Integers = Callable[[int, int], QuantizedWeight]
 Values = Callable[[int, int], np.ndarray]
 
+_FP8_GROUP_STEP = 32  # of kernels
 _CHANNEL_GROUP = 128  # int4 kernels have zero points for groups alone: a channel becomes groups that are alike
 
 
@@ -46,9 +47,26 @@ class StoredWeight:
         return self.dequantize(first, last)[:, box[1]]
 
 
-def float_weight(shape: tuple[int, int], values: Values, reason: str) -> StoredWeight:
-    """A weight that kernels cannot hold as it is stored."""
-    return StoredWeight(shape, None, reason, _no_integers, values)
+def fp8_weight(
+    shape: tuple[int, int],
+    group_size: int,
+    numbers: Integers,
+    *,
+    activation: ActivationScheme = ActivationScheme.NONE,
+    input_scale: float | None = None,
+) -> StoredWeight:
+    """A weight of FP8 E4M3; `numbers` gives rows of float8_e4m3fn with a float32 scale for each group.
+
+    Group size 0 is the whole of K.
+    """
+
+    def values(first: int, last: int) -> np.ndarray:
+        return numbers(first, last).dequantize(group_size)
+
+    if group_size % _FP8_GROUP_STEP:
+        reason = f"FP8 in groups of {group_size} inputs, which are not a multiple of {_FP8_GROUP_STEP}"
+        return StoredWeight(shape, None, reason, _no_integers, values)
+    return StoredWeight(shape, WeightScheme(WeightType.FP8, group_size), "", numbers, values, activation, input_scale)
 
 
 def integer_weight(

@@ -38,7 +38,8 @@ STYLES = {"neox": "kNeox", "gptj": "kGptj", "gptj_to_neox": "kGptjToNeox"}
 
 
 def layout_of(weight: LinearWeight, isa: Isa) -> LinearLayout:
-    return LinearLayout(weight.n, weight.k, weight.scheme.weight, isa, gated=len(weight.sources) == 2)
+    scheme, gated = weight.scheme, len(weight.sources) == 2
+    return LinearLayout(weight.n, weight.k, scheme.weight, isa, gated=gated, activation=scheme.activation)
 
 
 @dataclass
@@ -134,7 +135,7 @@ class CallEmitter(emit_loops.Pointers):
         body.append(
             f"  es::linear<{types}, es::{ACTIVATIONS[call.activation]}>(pool, w + {call.weight.offset}, "
             f"{self._rows(call.x)}, {self._maybe(call.bias)}, {residual}, {self._rows(call.y)}, {call.rows.cpp}, "
-            "scratch);"
+            f"scratch{self._input_scale(call.weight)});"
         )
 
     def _gated_mlp(self, call: GatedMlpCall, body: list[str]) -> None:
@@ -144,8 +145,11 @@ class CallEmitter(emit_loops.Pointers):
         body.append(
             f"  es::gated_mlp<{types}, es::{ACTIVATIONS[call.activation]}>(pool, w + {call.weight.offset}, "
             f"{self._rows(call.x)}, {self._maybe(call.gate_bias)}, {self._maybe(call.up_bias)}, {self._rows(call.y)}, "
-            f"{call.rows.cpp}, scratch);"
+            f"{call.rows.cpp}, scratch{self._input_scale(call.weight)});"
         )
+
+    def _input_scale(self, weight: LinearWeight) -> str:
+        return "" if weight.input_scale is None else f", {float_literal(weight.input_scale)}"
 
     def _bound(self, rows: str) -> str:
         """`rows` at its largest."""

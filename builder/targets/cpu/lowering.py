@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import onnx_ir as ir
 
-from ....quantization.scheme import LinearScheme
+from ....quantization.scheme import LinearScheme, WeightScheme
 from ...config import BuildConfig
 from ...passes import derived
 from .dims import ONE, Dim, Shape, Symbol, parse_dim
 from .expressions import Expr, Operand, Scalar
 from .program import Call, LinearWeight, LoopCall, PlainWeight, Program
-from .schemes import scheme_of_linear
+from .schemes import scheme_of_head, scheme_of_linear
 from .stored_rows import Stored, stored_rows
 from .views import Buffer, DType, Home, View, contiguous, new_buffer, show
 
@@ -253,9 +253,9 @@ class Lowering:
         if key not in self._linear:
             first, second = (dim.count for dim in self.shape(sources[0]))
             n, k = (second, first) if transposed else (first, second)
-            scheme = LinearScheme(scheme_of_linear(self.config, is_head=is_head))
-            weight = LinearWeight(tuple(sources), n, k, scheme, transposed)
             found = stored_rows(sources, self.stored)
+            scheme = LinearScheme(self._scheme_of_plain(is_head=is_head, is_stored=bool(found)))
+            weight = LinearWeight(tuple(sources), n, k, scheme, transposed)
             if isinstance(found, str):
                 weight.dequantized = found
             else:
@@ -263,6 +263,13 @@ class Lowering:
             self._linear[key] = weight
             self.program.linear_weights.append(weight)
         return self._linear[key]
+
+    def _scheme_of_plain(self, *, is_head: bool, is_stored: bool) -> WeightScheme:
+        """Of a layer that is not taken over as the checkpoint holds it; `is_stored`: it is quantized there."""
+        if not is_head:
+            return scheme_of_linear(self.config)
+        others = not is_stored and any(weight.scheme is not None for weight in self.stored.values())
+        return scheme_of_head(self.config, others_quantized=others)
 
     # ---- who still needs what
 

@@ -7,17 +7,25 @@ DEFAULT_INT4_GROUP = 64
 HEAD_GROUP = 64
 
 
-def scheme_of_linear(config: BuildConfig, *, is_head: bool) -> WeightScheme:
-    """The scheme of a linear layer; `is_head`: it makes the logits.
+def scheme_of_linear(config: BuildConfig) -> WeightScheme:
+    """The scheme of a linear layer other than the head.
 
-    A quantized model's head gets int8 with a scale for every 64 weights: it is a large part of a small model's bytes,
-    but its error goes straight into the logits. int4 weights have zero points: for the bytes of symmetric groups half
-    as long they lose less.
+    int4 weights have zero points: for the bytes of symmetric groups half as long they lose less.
     """
     if config.weights is None:
         return WeightScheme(WeightType(config.dtype))
-    if is_head:
-        return WeightScheme(WeightType.INT8, config.group_size or HEAD_GROUP)
     if config.weights == "int4":
         return WeightScheme(WeightType.INT4, config.group_size or DEFAULT_INT4_GROUP, symmetric=False)
-    return WeightScheme(WeightType.INT8, config.group_size or 0)
+    return WeightScheme(WeightType(config.weights), config.group_size or 0)
+
+
+def scheme_of_head(config: BuildConfig, *, others_quantized: bool) -> WeightScheme:
+    """The scheme of the layer that makes the logits; `others_quantized`: the checkpoint holds others quantized.
+
+    A quantized model's head is a large part of a small model's bytes, but its error goes straight into the logits:
+    it gets int8, and never with one scale for a whole channel.
+    """
+    quantized = others_quantized or config.weights is not None
+    if config.head == "int8" or (config.head == "auto" and quantized):
+        return WeightScheme(WeightType.INT8, HEAD_GROUP)
+    return WeightScheme(WeightType(config.dtype))

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from ....checkpoint.layouts.stored import StoredWeight
 from ....errors import BuildError
 from ....quantization.quantized import QuantizedWeight
-from ....quantization.scheme import ActivationScheme, LinearScheme, WeightScheme
+from ....quantization.scheme import ActivationScheme, LinearScheme, WeightScheme, WeightType
 from ...passes import derived
 from ...passes.row_spans import RowSpan, row_spans
 
@@ -25,7 +25,7 @@ class StoredRows:
     input_scale: float | None = None
 
     def __call__(self, first: int, last: int) -> QuantizedWeight:
-        """Rows [first, last). Raises BuildError for a scale that is NaN or infinite."""
+        """Rows [first, last). Raises BuildError for a scale that is NaN or infinite, and for FP8 that is NaN."""
         parts, offset = [], 0
         for span, weight in self.spans:
             size = span.last - span.first
@@ -43,6 +43,8 @@ class StoredRows:
     def _part(self, name: str, part: QuantizedWeight) -> QuantizedWeight:
         if not np.isfinite(part.scale).all():
             raise BuildError(f"the scales of {name} hold NaN or infinite values; the checkpoint is damaged")
+        if self.scheme.weight.type is WeightType.FP8 and np.any(part.q.view(np.uint8) & 0x7F == 0x7F):
+            raise BuildError(f"the weight {name} holds FP8 numbers that are NaN; the checkpoint is damaged")
         if part.zero is None and not self.scheme.weight.symmetric:
             return QuantizedWeight(part.q, part.scale, np.zeros_like(part.scale))
         return part

@@ -12,8 +12,9 @@ from ....errors import BuildError
 from ....plugins.cpu.isa import Isa
 from ....plugins.linear.packing import Rows
 from ....progress import NoProgress, Progress
+from ....quantization import fp8, rtn
 from ....quantization.quantized import QuantizedWeight
-from ....quantization.rtn import quantize
+from ....quantization.scheme import WeightType
 from ...passes import derived
 from ...passes.derived import Read
 from .emit_calls import layout_of
@@ -91,7 +92,9 @@ def _rows_of(source: ir.Value, weight: LinearWeight, read: Read) -> Rows:
     def rows(first: int, last: int) -> np.ndarray | QuantizedWeight:
         values = _finite(derived.rows(source, first, last, read, transposed=weight.transposed), source)
         scheme = weight.scheme.weight
-        return quantize(values, scheme) if scheme.type.is_integer else values
+        if scheme.type is WeightType.FP8:
+            return fp8.quantize(values, scheme)
+        return rtn.quantize(values, scheme) if scheme.type.is_integer else values
 
     return rows
 

@@ -81,9 +81,48 @@ def test_fp8(open_stored, strategy: str, block: tuple[int, int]) -> None:
     shape = list(block) if strategy == "block" else None
     described = config("float-quantized", type="float", num_bits=8, strategy=strategy, block_structure=shape)
     found = stored(open_stored(tensors, described), 9, 33)
-    assert found.scheme is None
-    assert "FP8" in found.reason
+    if strategy == "block":
+        assert found.scheme is None
+        assert "FP8 in groups of 16 inputs" in found.reason
+    else:
+        assert str(found.scheme) == "fp8"
+        np.testing.assert_array_equal(found.rows(3, 8).q.view(np.uint8), weight[3:8].view(np.uint8))
+        np.testing.assert_array_equal(found.rows(3, 8).scale, np.broadcast_to(scale, (9, 1))[3:8])
     np.testing.assert_array_equal(found.dequantize(3, 8), fp8_values(weight, scale, block)[3:8])
+
+
+INPUTS = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+
+
+def fp8_with_inputs(open_stored, inputs: dict, **tensors: np.ndarray) -> StoredWeight:
+    described = config("float-quantized", type="float", num_bits=8, strategy="tensor")
+    described["config_groups"]["group_0"]["input_activations"] = inputs
+    whole = {"weight": np.ones((4, 32)).astype(FP8), "weight_scale": np.ones(1, np.float32), **tensors}
+    return stored(open_stored(whole, described), 4, 32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "activation"),
+    [
+        ({}, "static"),
+        ({"dynamic": True, "strategy": "token"}, "dynamic"),
+        ({"type": "int"}, "none"),
+        ({"strategy": "group"}, "none"),
+        ({"symmetric": False}, "none"),
+    ],
+)
+def test_inputs_are_rounded_as_the_checkpoint_says(open_stored, changes: dict, activation: str) -> None:
+    found = fp8_with_inputs(open_stored, INPUTS | changes, input_scale=np.full(1, 0.25, np.float16))
+    assert found.activation == activation
+    assert found.input_scale == (0.25 if activation == "static" else None)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, np.nan, np.inf])
+def test_a_scale_of_inputs_that_cannot_be_is_named(open_stored, scale: float) -> None:
+    with pytest.raises(CheckpointError, match=r"a\.input_scale: a scale of inputs must be positive and finite"):
+        fp8_with_inputs(open_stored, INPUTS, input_scale=np.full(1, scale, np.float32))
+    with pytest.raises(CheckpointError, match=r"a\.input_scale: missing"):
+        fp8_with_inputs(open_stored, INPUTS)
 
 
 def test_groups_of_modules_by_name(open_stored) -> None:

@@ -40,6 +40,18 @@ def test_one_scale(open_stored) -> None:
     np.testing.assert_array_equal(found.dequantize(), weight.astype(np.float32) * np.float32(0.1))
 
 
+def test_blocks_become_groups_of_each_row(open_stored) -> None:
+    rng = np.random.default_rng(0)
+    weight, scale = rng.normal(0, 9, (5, 70)).astype(FP8), rng.uniform(0.1, 1, (3, 3)).astype(np.float32)
+    config = {"quant_method": "fp8", "weight_block_size": [2, 32], "activation_scheme": "static"}
+    tensors = {"weight": weight, "weight_scale_inv": scale, "activation_scale": np.float32(0.5)}
+    checkpoint = open_stored(tensors, config)
+    found = bind_weights(checkpoint, layout_of(checkpoint), {"a.weight": (5, 70)}).stored["a.weight"]
+    assert (str(found.scheme), found.activation, found.input_scale) == ("fp8-g32", "static", 0.5)
+    np.testing.assert_array_equal(found.rows(1, 5).scale, scale[[0, 1, 1, 2]])
+    np.testing.assert_array_equal(found.rows(1, 5).q.view(np.uint8), weight[1:].view(np.uint8))
+
+
 def test_wrong_shapes_are_listed(open_stored) -> None:
     tensors = {"weight": np.zeros((4, 8), np.float32), "weight_scale_inv": np.zeros((2, 2), np.float32)}
     checkpoint = open_stored(tensors, {"quant_method": "fp8", "weight_block_size": [4, 4]})
@@ -49,7 +61,15 @@ def test_wrong_shapes_are_listed(open_stored) -> None:
     assert "a.weight_scale_inv: expected [1, 2], found [2, 2]" in str(caught.value)
 
 
-@pytest.mark.parametrize("changes", [{"fmt": "e5m2"}, {"weight_block_size": [128]}, {"weight_block_size": [0, 128]}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"fmt": "e5m2"},
+        {"weight_block_size": [128]},
+        {"weight_block_size": [0, 128]},
+        {"activation_scheme": "learned"},
+    ],
+)
 def test_other_packings_are_named(open_stored, changes: dict) -> None:
     checkpoint = open_stored({"weight_scale_inv": np.zeros((2, 3), np.float32)}, {"quant_method": "fp8"} | changes)
     with pytest.raises(CheckpointError, match=r"packed as FP8 .* \(as in a\.weight_scale_inv, float32 \[2, 3\]\)"):
