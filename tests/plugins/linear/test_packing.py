@@ -1,5 +1,6 @@
 """Packing: sizes, streaming, and what each layout holds."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ schemes = st.one_of(
     st.builds(
         WeightScheme, st.sampled_from([WeightType.INT8, WeightType.INT4]), st.sampled_from([0, 8, 24, 32, 64, 96, 128])
     ),
+    st.builds(WeightScheme, st.just(WeightType.FP8), st.sampled_from([0, 32, 96, 128])),
     st.builds(WeightScheme, st.just(WeightType.INT4), st.sampled_from([8, 24, 32, 64, 96]), st.just(False)),
 )
 
@@ -28,6 +30,8 @@ def rows_of(n, k, scheme, seed=0):
         weight = rng.standard_normal((n, k)).astype(np.float32)
         return lambda first, last: weight[first:last]
     q = rng.integers(-8, 7, (n, k), dtype=np.int8, endpoint=True)
+    if scheme.type is WeightType.FP8:
+        q = q.astype(ml_dtypes.float8_e4m3fn)
     scale = rng.uniform(0.01, 1, (n, scheme.groups(k))).astype(np.float16).astype(np.float32)
     zero = None if scheme.symmetric else rng.uniform(-8, 8, scale.shape).astype(np.float16).astype(np.float32)
     return QuantizedWeight(q, scale, zero).rows
@@ -84,6 +88,21 @@ def test_zeros_must_be_there_if_and_only_if_the_scheme_has_them():
             layout.pack(weight.rows, np.empty(layout.nbytes, np.uint8))
 
 
+@pytest.mark.parametrize("isa", list(Isa))
+def test_fp8_panels_hold_the_bytes_and_then_scales_times_256(isa):
+    """Padding along K is zeros; the layout is the same for every instruction set."""
+    bits = np.arange(PANEL * 40, dtype=np.uint32).reshape(PANEL, 40).astype(np.uint8)
+    scale = np.arange(PANEL * 2, dtype=np.float32).reshape(PANEL, 2)
+    layout = LinearLayout(PANEL, 40, WeightScheme(WeightType.FP8, 32), isa)
+    assert layout.nbytes == PANEL * (64 + 2 * 4)
+    out = np.empty(layout.nbytes, np.uint8)
+    layout.pack(QuantizedWeight(bits.view(ml_dtypes.float8_e4m3fn), scale).rows, out)
+    halves = out[: PANEL * 64].reshape(2, 64, 16)
+    np.testing.assert_array_equal(halves[:, :40].transpose(0, 2, 1).reshape(PANEL, 40), bits)
+    assert not halves[:, 40:].any()
+    np.testing.assert_array_equal(out[PANEL * 64 :].view(np.float32).reshape(2, PANEL), scale.T * 256)
+
+
 def test_fp32_panel_order():
     weight = np.arange(PANEL * 3, dtype=np.float32).reshape(PANEL, 3)
     layout = LinearLayout(PANEL, 3, WeightScheme(WeightType.FP32), Isa.AVX512)
@@ -111,5 +130,7 @@ def test_wrong_arguments_are_refused():
     integers = LinearLayout(32, 8, WeightScheme(WeightType.INT8), Isa.AVX2)
     with pytest.raises(ValueError, match="int8 takes quantized rows"):
         integers.pack(rows, np.empty(integers.nbytes, np.uint8))
+    with pytest.raises(BuildError, match="a multiple of 32 inputs, not for groups of 24"):
+        LinearLayout(32, 48, WeightScheme(WeightType.FP8, 24), Isa.AVX2)
     with pytest.raises(BuildError, match="positive"):
         LinearLayout(0, 8, layout.scheme, Isa.AVX2)
