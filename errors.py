@@ -34,6 +34,10 @@ class ToolchainError(BuildError):
     """No usable C++ compiler, or the compiler refused the generated source."""
 
 
+class EvaluationError(EnginesmithError):
+    """An evaluation that cannot be made: too short a text, models that cannot be compared, a missing library."""
+
+
 class EngineError(EnginesmithError):
     """An engine folder is damaged, of another format version, or needs an instruction set this machine lacks."""
 

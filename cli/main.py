@@ -16,6 +16,7 @@ from . import stopping
 _COMMANDS = {
     "build": "Build an engine from a checkpoint.",
     "run": "Generate text with an engine.",
+    "eval": "Measure perplexity, and how far a model is from another.",
     "inspect": "Show what is inside an engine.",
     "bench": "Measure an engine's speed.",
     "recipe": "Run a recipe: fetch, import, build, check, demo.",

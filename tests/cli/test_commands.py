@@ -15,13 +15,13 @@ GREEDY = ("--temperature", "0", "--ignore-eos")
 def test_help_names_every_command_and_imports_none() -> None:
     code = "import sys; from enginesmith.cli import main; main._run(['--help']); print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    for name in ("build", "run", "inspect", "bench", "recipe", "doctor"):
+    for name in ("build", "run", "eval", "inspect", "bench", "recipe", "doctor"):
         assert f"  {name} " in out
     modules = out.splitlines()[-1].split()
     assert not {"numpy", "pydantic", "rich", "yaml", "torch"} & set(modules)
 
 
-@pytest.mark.parametrize("name", ["build", "run", "inspect", "bench", "recipe", "doctor"])
+@pytest.mark.parametrize("name", ["build", "run", "eval", "inspect", "bench", "recipe", "doctor"])
 def test_every_command_has_help(cli: Cli, name: str) -> None:
     done = cli(name, "--help")
     assert done.returncode == 0
@@ -162,3 +162,16 @@ def test_bench_refuses_a_workload_that_does_not_fit(cli: Cli, engine: Path) -> N
     done = cli("bench", engine, "-w", "w2")
     assert done.returncode == 2
     assert "--max-seq-len 1025" in done.stderr
+
+
+def test_eval_of_an_engine_beside_its_checkpoint(cli: Cli, engine: Path, checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog. " * 4)
+    flags = ("--against", checkpoint, "--text", tmp_path / "text.txt", "--window", 40, "--stride", 20)
+    done = cli("eval", engine, *flags)
+    assert done.returncode == 0, done.stderr
+    for part in ("perplexity", "ratio", "1.0000", "KL divergence", "top-1 agreement", "windows of 40, stride 20"):
+        assert part in done.stdout
+    data = json.loads(cli("eval", checkpoint, *flags[2:], "--json").stdout)
+    assert data["tokens"] == 4 * 45 - 1
+    assert f"{data['perplexity']:.4f}" in done.stdout
+    assert data["comparison"] is None

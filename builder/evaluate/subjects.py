@@ -1,0 +1,153 @@
+"""What can be evaluated: an engine, run as it would serve, or a checkpoint, run by Transformers in float32."""
+
+import tempfile
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...checkpoint.checkpoint import Checkpoint, open_checkpoint
+from ...checkpoint.config import max_positions
+from ...checkpoint.layouts.registry import layout_of
+from ...checkpoint.sources import resolve
+from ...checkpoint.tokenizer_files import save_tokenizer
+from ...checkpoint.weights import bind_weights
+from ...progress import Progress
+from ...runtime.engine_dir import MANIFEST, open_engine
+from ...runtime.executors.cpu import CpuExecutor
+from ...runtime.executors.executor import SequenceSlice
+from ...runtime.tokenizer import Tokenizer, load_tokenizer
+from ..build import has_tokenizer
+from ..check import load_reference
+from ..dequantized import load_dequantized
+
+
+class Subject(ABC):
+    """A model whose logits can be asked for once it is loaded.
+
+    `max_window`: the longest sequence it takes, None where it states no limit. `vocab_size`: columns of its logits.
+    """
+
+    name: str
+    folder: Path
+    tokenizer: Tokenizer
+    max_window: int | None
+    vocab_size: int
+
+    @abstractmethod
+    def load(self, window: int, length: int, progress: Progress) -> None:
+        """Make ready for sequences of `window` tokens. Rotary frequencies that depend on the length of a sequence are
+        those of `length` tokens (see trace/rope_update.py), but in an engine, which brings its own.
+        """
+
+    @abstractmethod
+    def logits(self, tokens: Sequence[int], rows: int) -> np.ndarray:
+        """Logits after each of the last `rows` tokens of a sequence, float32 [rows, vocab_size]."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+class EngineSubject(Subject):
+    """An engine folder, run as it would serve: rounded activations, quantized KV cache and all."""
+
+    def __init__(self, path: Path) -> None:
+        self._engine = open_engine(path)
+        self._kv, self._limits = self._engine.manifest.kv_cache, self._engine.manifest.limits
+        self.name, self.folder = str(path), path
+        self.tokenizer = load_tokenizer(self._engine.tokenizer)
+        self.vocab_size, self.max_window = self._engine.manifest.model.vocab_size, self._limits.max_seq_len
+        self._executor: CpuExecutor | None = None
+        self._tables: list[array] = []
+
+    def load(self, window: int, length: int, progress: Progress) -> None:
+        blocks, groups = -(-window // self._kv.block_size), len(self._kv.groups)
+        self._tables = [array("i", range(blocks))] * groups
+        self._executor = CpuExecutor(self._engine, [blocks] * groups)
+
+    def logits(self, tokens: Sequence[int], rows: int) -> np.ndarray:
+        """Context goes in large steps without logits, then as many tokens a step as it keeps rows of logits."""
+        if self._executor is None:
+            raise RuntimeError("load it first")
+        ids, context = array("i", tokens), len(tokens) - rows
+        for first, stop in _steps(0, context, self._limits.max_num_tokens):
+            self._executor.step([SequenceSlice(ids, first, stop, self._tables)], ())
+        found = np.empty((rows, self.vocab_size), np.float32)
+        most = min(self._limits.max_batch_size, self._limits.max_num_tokens)
+        for first, stop in _steps(context, len(tokens), most):
+            self._executor.step([SequenceSlice(ids, first, stop, self._tables)], range(stop - first))
+            found[first - context : stop - context] = self._executor.logits()
+        return found
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.close()
+
+
+class CheckpointSubject(Subject):
+    """A checkpoint's own Transformers class, in float32; a quantized one's with the weights its integers stand for."""
+
+    model: Any  # the torch module, once it is loaded
+
+    def __init__(self, source: str | Path, progress: Progress) -> None:
+        self.checkpoint = open_checkpoint(resolve(source, progress), progress)
+        self.name, self.folder = str(source), self.checkpoint.path
+        self.tokenizer = _tokenizer_of(self.folder)
+        self.max_window = max_positions(self.checkpoint.config)
+        self.model = None
+
+    def load(self, window: int, length: int, progress: Progress) -> None:
+        from ..trace.rope_update import freeze_rope
+
+        with progress.task(f"load {self.folder.name}"):
+            self.model = _load(self.checkpoint, length, progress)
+            freeze_rope(self.model, length)
+        self.vocab_size = int(self.model.get_output_embeddings().weight.shape[0])
+
+    def logits(self, tokens: Sequence[int], rows: int) -> np.ndarray:
+        import torch
+
+        with torch.inference_mode():
+            outputs = self.model(input_ids=torch.tensor([list(tokens)]), use_cache=False, logits_to_keep=rows)
+            return outputs.logits[0, -rows:].float().numpy()
+
+    def close(self) -> None:
+        self.model = None
+
+
+def open_subject(source: str | Path, progress: Progress) -> Subject:
+    """The engine folder, or the checkpoint, that `source` names."""
+    path = Path(source).expanduser()
+    return EngineSubject(path) if (path / MANIFEST).is_file() else CheckpointSubject(source, progress)
+
+
+def _steps(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
+    for start in range(first, last, size):
+        yield start, min(start + size, last)
+
+
+def _tokenizer_of(checkpoint: Path) -> Tokenizer:
+    """A checkpoint's tokenizer, converted where it has only a slow one's files."""
+    if (checkpoint / "tokenizer.json").is_file() or not has_tokenizer(checkpoint):
+        return load_tokenizer(checkpoint)
+    with tempfile.TemporaryDirectory() as converted:
+        save_tokenizer(checkpoint, Path(converted))
+        return load_tokenizer(Path(converted))
+
+
+def _load(checkpoint: Checkpoint, length: int, progress: Progress) -> Any:
+    """The torch module with the checkpoint's weights. Raises BuildError where Transformers cannot take them."""
+    layout = layout_of(checkpoint)
+    if layout is None:
+        return load_reference(checkpoint)
+    from ..trace.trace import trace
+
+    network = trace(checkpoint.config, max_seq_len=length, progress=progress)
+    shapes = {name: parameter.shape for name, parameter in network.parameters.items()}
+    return load_dequantized(
+        bind_weights(checkpoint, layout, shapes, network.tied, network.ignorable_unexpected, network.base_prefix)
+    )
