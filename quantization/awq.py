@@ -4,16 +4,20 @@ Lin, Tang, Tang, Yang, Chen, Wang, Xiao, Dang, Gan, Han, "AWQ: Activation-aware 
 and Acceleration" (2023). The error of a layer's outputs is computed from the sum of x xᵀ, exactly, and needs no inputs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 import numpy as np
 
-from . import rtn
+from . import storable
 from .channels import mean_of_tied, normalised
+from .metric import Metric
 from .scheme import WeightScheme
 from .statistics import InputStatistics, squared_error
 
-_STEPS = 20  # exponents tried
+_COARSE = tuple(step / 10 for step in range(10))  # exponents tried first
+_FINE = 0.05  # then those that lie this far from the best
+_ROWS = 256  # of all weights, evenly spread, that stand for all in the search
 
 
 def search_scales(
@@ -21,43 +25,40 @@ def search_scales(
 ) -> np.ndarray:
     """What to divide inputs by, and multiply weights' columns by, float32 [K], positive.
 
-    `weights` [N_i, K] all read the same input. Tried are absmean(x)^a, and that divided by the weights' mean magnitude
-    to the power 1 - a, for exponents a from 0 to 1; ones, too. The best makes the squared error of all outputs least
-    after rounding. `tied`, int [K] or None: channels of equal numbers get equal scales.
+    `weights` [N_i, K] all read the same input. Tried are absmean(x)^a for exponents a from 0 to 1, alone and divided
+    by the weights' mean magnitude to the power 1 - a. The scale that makes the squared error of outputs least after
+    rounding with clipped groups wins, if it is better than none. `tied`, int [K] or None: channels of equal numbers
+    get equal scales. Round the scaled weights with `statistics.divided(scale)`, which clips groups as it was done in
+    the search.
     """
     of_inputs = mean_of_tied(statistics.absmean, tied)
     of_weights = mean_of_tied(_mean_magnitude(weights, scheme), tied)
-    ones = np.ones(len(of_inputs), np.float32)
-    best, least = ones, _error(weights, scheme, statistics, ones)
-    for step in range(_STEPS):
-        ratio = step / _STEPS
-        for down in {0.0, 1 - ratio} if ratio else {1.0}:
-            scale = normalised(of_inputs, of_weights, ratio, down)
-            error = _error(weights, scheme, statistics, scale)
-            if error < least:
-                best, least = scale, error
-    return best
+    metric = Metric.of(statistics.mean_hessian, scheme.group_size)
+    every = max(1, sum(map(len, weights)) // _ROWS)
+    sample = [weight[::every] for weight in weights]
+
+    def error(of: Sequence[np.ndarray], scale: np.ndarray) -> float:
+        return sum(_error(weight, scheme, metric, statistics.hessian, scale) for weight in of)
+
+    def tried(exponents: Iterable[float], powers: Sequence[bool]) -> list[tuple[float, float, bool, np.ndarray]]:
+        scales = [
+            (a, by_weights, normalised(of_inputs, of_weights, a, 1 - a if by_weights else 0))
+            for a in exponents
+            for by_weights in powers
+        ]
+        return [(error(sample, scale), a, by_weights, scale) for a, by_weights, scale in scales]
+
+    found = tried(_COARSE, (False, True))
+    _, exponent, by_weights, _ = best = min(found, key=itemgetter(0))
+    fine = [a for a in (exponent - _FINE, exponent + _FINE) if 0 <= a <= 1]
+    best = min([best, *tried(fine, (by_weights,))], key=itemgetter(0))
+    ones = np.ones_like(best[-1])
+    return best[-1] if error(weights, best[-1]) < error(weights, ones) else ones
 
 
-def clip(weight: np.ndarray, scheme: WeightScheme, statistics: InputStatistics) -> np.ndarray:
-    """The weight with each group clipped to the range that is best to round, float32 [N, K], to round to nearest."""
-    group = scheme.group_size
-    found = rtn.quantize(weight, scheme, storable=True, statistics=statistics)
-    zero = np.zeros_like(found.scale) if found.zero is None else found.zero
-    lowest, highest = (-8, 7) if scheme.type.bits == 4 else (-128, 127)
-    k = weight.shape[1]
-    low, high = (np.repeat(found.scale * (end - zero), group or k, axis=1)[:, :k] for end in (lowest, highest))
-    return np.clip(weight, low, high)
-
-
-def _error(
-    weights: Sequence[np.ndarray], scheme: WeightScheme, statistics: InputStatistics, scale: np.ndarray
-) -> float:
-    total = 0.0
-    for weight in weights:
-        rounded = rtn.quantize(weight * scale, scheme, storable=True).dequantize(scheme.group_size)
-        total += squared_error(rounded / scale - weight, statistics.hessian)
-    return total
+def _error(weight: np.ndarray, scheme: WeightScheme, metric: Metric, hessian: np.ndarray, scale: np.ndarray) -> float:
+    rounded = storable.quantize(weight * scale, scheme, metric.divided(scale), coarse=True)
+    return squared_error(rounded.dequantize(scheme.group_size) / scale - weight, hessian)
 
 
 def _mean_magnitude(weights: Sequence[np.ndarray], scheme: WeightScheme) -> np.ndarray:

@@ -5,15 +5,14 @@ Scales and zeros are rounded to fp16 before any weight is divided by them, so th
 
 import numpy as np
 
-from ..errors import BuildError
+from . import storable as storable_grids
 from .asymmetric import quantize_asymmetric
+from .groups import parts, row_blocks
+from .metric import Metric
 from .quantized import QuantizedWeight
 from .scales import check_scales, fp16, inverse
 from .scheme import WeightScheme, WeightType
 from .statistics import InputStatistics
-from .storable import quantize_storable
-
-_BLOCK_ELEMENTS = 1 << 17  # a block and its temporaries stay in a core's cache
 
 
 def quantize(
@@ -21,55 +20,35 @@ def quantize(
 ) -> QuantizedWeight:
     """Quantize a [N, K] weight (any floating type) to int8 or int4.
 
-    `storable` grids are those that checkpoints can hold, whole zeros in [-8, 7] and positive scales, found by a search
-    over clipped ranges for the least squared error (`quantize_storable`); `statistics`, which they alone use, weigh
-    each input's errors by its mean square.
+    With `storable` on grids that checkpoints can hold (`storable.quantize`), found by a search for the least squared
+    error: of weights, or, with `statistics`, of what each group adds to the layer's outputs.
 
-    Else int8 scales are absmax / 127. A symmetric int4 group takes the better, by squared error, of absmax / 7 and of
-    the signed scale that sends its largest weight to -8 and so uses all 16 levels (GGML's Q4_0); such a scale may be
-    negative. An asymmetric one takes the best of a few grids (`quantize_asymmetric`). A group of zeros has scale 0.
-    Works in blocks of rows: beyond the result, memory is a few MB.
+    Otherwise int8 scales are absmax / 127. A symmetric int4 group takes the better, by squared error, of absmax / 7
+    and of the signed scale that sends its largest weight to -8 and so uses all 16 levels (GGML's Q4_0); such a scale
+    may be negative. An asymmetric one takes the best of a few grids (`quantize_asymmetric`). A group of zeros has
+    scale 0. Works in blocks of rows: beyond the result, memory is a few MB.
 
-    Raises BuildError naming a row that holds NaN, an infinity, or a weight whose scale overflows fp16, and for a
-    storable grid whose groups are larger than K.
+    Raises BuildError naming a row that holds NaN, an infinity, or a weight whose scale overflows fp16.
     """
     if not scheme.type.is_integer:
         raise ValueError(f"round to nearest makes int8 or int4, not {scheme.type}")
+    if storable:
+        metric = None if statistics is None else Metric.of(statistics.mean_hessian, scheme.group_size)
+        return storable_grids.quantize(weight, scheme, metric)
     n, k = weight.shape
-    if storable and scheme.group_size > k:
-        raise BuildError(
-            f"groups of {scheme.group_size} weights are larger than K, which is {k}; choose a smaller group size, or "
-            "-1 for one scale a channel."
-        )
-    importance = None if statistics is None else np.ascontiguousarray(np.diagonal(statistics.mean_hessian))
-    group = scheme.group_size or max(k, 1)
-    whole = k - k % group
     q = np.empty((n, k), np.int8)
     scale = np.empty((n, scheme.groups(k)), np.float32)
     zero = None if scheme.symmetric else np.empty_like(scale)
-    rows = max(1, _BLOCK_ELEMENTS // max(k, 1))
-    for first in range(0, n, rows):
-        block = slice(first, first + rows)
-        for columns, groups in (
-            (slice(0, whole), slice(0, whole // group)),
-            (slice(whole, k), slice(whole // group, None)),
-        ):
-            part = np.asarray(weight[block, columns], np.float32)
-            if not part.size:
-                continue
-            part = part.reshape(len(part), scale[block, groups].shape[1], -1)
-            origin = first, groups.start
-            if storable:
-                weights = None if importance is None else importance[columns].reshape(part.shape[1:])
-                values, scale[block, groups], zeros = quantize_storable(part, scheme, weights, origin)
-            elif zero is None:
-                values, scale[block, groups] = _quantize_groups(part, scheme.type, origin)
-                zeros = None
+    for part in parts(k, scheme.group_size):
+        for rows in row_blocks(n, k):
+            x = np.asarray(weight[rows, part.columns], np.float32)
+            x = x.reshape(len(x), -1, part.size)
+            box, origin = (rows, part.groups), (rows.start, part.groups.start)
+            if zero is None:
+                values, scale[box] = _quantize_groups(x, scheme.type, origin)
             else:
-                values, scale[block, groups], zeros = quantize_asymmetric(part, origin)
-            q[block, columns] = values.reshape(len(part), -1)
-            if zero is not None:
-                zero[block, groups] = zeros
+                values, scale[box], zero[box] = quantize_asymmetric(x, origin)
+            q[rows, part.columns] = values.reshape(len(x), -1)
     return QuantizedWeight(q, scale, zero)
 
 

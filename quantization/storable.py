@@ -1,92 +1,143 @@
-"""Integer grids that checkpoints can store: whole zeros in [-8, 7], positive scales exact in fp16.
+"""Round to nearest on integer grids that checkpoints can store: whole zeros in [-8, 7], positive scales exact in fp16.
 
-For each group the grid of least squared error is searched for, by clipping the group's range to a part of it: what a
-few large weights lose all others gain by finer steps.
+For each group the grid of least error is searched for, by clipping the group's range to a part of it: what a few large
+weights lose all others gain by finer steps. Then the scale is moved to the least squares fit of the weights to their
+integers.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 
+from ..errors import BuildError
+from .groups import parts, row_blocks
+from .metric import Metric, measured
+from .quantized import QuantizedWeight
 from .scales import check_scales, fp16, inverse
 from .scheme import WeightScheme, WeightType
 
 _RATIOS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5)  # of the range that is not clipped
+_COARSE_RATIOS = (1.0, 0.9, 0.8, 0.7, 0.6)
 _FEWER_STEPS = (14, 13, 12)  # of the 15 between the ends of an int4 group that lies on a grid but not at its ends
 _REFITS = 2
+_LARGEST_STEP = float(np.finfo(np.float16).max)
 
 
-def quantize_storable(
-    x: np.ndarray, scheme: WeightScheme, importance: np.ndarray | None, origin: tuple[int, int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Quantize x, float32 [rows, groups, group size], as scale * (q - zero), zero being 0 for symmetric schemes.
+def levels(type_: WeightType) -> tuple[int, int]:
+    """The lowest and highest integer of a storable weight."""
+    return (-8, 7) if type_ is WeightType.INT4 else (-128, 127)
 
-    Returns q, int8 shaped as x, and float32 scale and zero [rows, groups]. A group of zeros has scale 1. `importance`,
-    float32 [groups, group size] or None, weighs the squared errors.
 
-    Raises BuildError, counting rows and groups from `origin`, for weights that are not finite or overflow fp16.
+def quantize(
+    weight: np.ndarray, scheme: WeightScheme, metric: Metric | None = None, *, coarse: bool = False
+) -> QuantizedWeight:
+    """Quantize a [N, K] weight (any floating type) to int8 or int4.
+
+    Errors are measured by `metric`, or are squared errors without one. A `coarse` search tries fewer grids. A group of
+    zeros has scale 1. Works in blocks of rows: beyond the result, memory is a few MB.
+
+    Raises BuildError naming a row that holds NaN, an infinity, or a weight whose scale overflows fp16, and for groups
+    larger than K.
     """
-    x = np.ascontiguousarray(x.transpose(1, 2, 0))  # rows innermost: sums over a group are sums of vectors
-    q, scale, zero = _Search(x, importance, scheme.type, scheme.symmetric).run(origin)
-    return q.transpose(2, 0, 1), scale.T, zero.T
+    n, k = weight.shape
+    if scheme.group_size > k:
+        raise BuildError(
+            f"groups of {scheme.group_size} weights are larger than K, which is {k}; choose a smaller group size, or "
+            "-1 for one scale a channel."
+        )
+    q = np.empty((n, k), np.int8)
+    scale, zero = np.empty((2, n, scheme.groups(k)), np.float32)
+    for index, part in enumerate(parts(k, scheme.group_size)):
+        factor = None if metric is None else metric.factors[index]
+        for rows in row_blocks(n, k):
+            x = np.asarray(weight[rows, part.columns], np.float32)
+            x = np.ascontiguousarray(x.reshape(len(x), -1, part.size).transpose(1, 2, 0))
+            search = _search(x, scheme, factor, (rows.start, part.groups.start), coarse)
+            values, step, middle = search.best()
+            q[rows, part.columns] = values.transpose(2, 0, 1).reshape(len(step.T), -1)
+            scale[rows, part.groups], zero[rows, part.groups] = step.T, middle.T
+    return QuantizedWeight(q, scale, None if scheme.symmetric else zero)
 
 
-@dataclass
-class _Best:
-    """The best grid so far of each group: least error, step and zero, [groups, rows]."""
+def _search(
+    x: np.ndarray, scheme: WeightScheme, factor: np.ndarray | None, origin: tuple[int, int], coarse: bool
+) -> "_Search":
+    """Search for grids of x, float32 [groups, group size, rows]: with rows innermost sums over groups are of
+    vectors."""
+    high, low = np.maximum(x.max(axis=1), 0), np.minimum(x.min(axis=1), 0)
+    largest = np.maximum(high, -low)
+    check_scales(largest.T, fp16(largest / levels(scheme.type)[1]).T, origin)
+    search = _Search(x, factor, scheme.type)
+    for step, zero in _candidates(high, low, scheme, _COARSE_RATIOS if coarse else _RATIOS):
+        search.consider(fp16(np.minimum(step, _LARGEST_STEP)), zero)
+    for _ in range(0 if coarse else _REFITS):
+        search.refit()
+    return search
 
-    error: np.ndarray
-    step: np.ndarray
-    zero: np.ndarray
+
+def _candidates(
+    high: np.ndarray, low: np.ndarray, scheme: WeightScheme, ratios: tuple[float, ...]
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Steps and zeros [groups, rows] of grids for groups that range from low <= 0 to high >= 0."""
+    lowest, highest = levels(scheme.type)
+    zeros = [np.zeros_like(high)] if scheme.symmetric else _zeros(high, low)
+    for zero in zeros:
+        cover = np.maximum(high * inverse(highest - zero), low * inverse(lowest - zero))
+        for ratio in ratios:
+            yield cover * np.float32(ratio), zero
+    if scheme.type is not WeightType.INT4:
+        return
+    for steps in _FEWER_STEPS:
+        if scheme.symmetric:
+            yield np.maximum(high, -low) / np.float32(steps // 2 - 1), zeros[0]
+        else:
+            step = (high - low) / np.float32(steps)
+            yield step, np.clip(np.rint(-8 - low * inverse(step)), -8, 7)
+
+
+def _zeros(high: np.ndarray, low: np.ndarray) -> list[np.ndarray]:
+    """The two whole numbers about the int4 zero that a group's range asks for."""
+    ideal = -8 - low * inverse((high - low) / np.float32(15))
+    nearest = np.rint(ideal)
+    other = nearest + np.where(ideal < nearest, -1, 1).astype(np.float32)
+    return [np.clip(zero, -8, 7) for zero in (nearest, other)]
 
 
 class _Search:
-    """A search over a block of rows: x is float32 [groups, group size, rows]."""
+    """The best grid so far of each group of x, float32 [groups, group size, rows]."""
 
-    def __init__(self, x: np.ndarray, importance: np.ndarray | None, type_: WeightType, symmetric: bool) -> None:
-        self._x = x
-        self._root = None if importance is None else np.sqrt(importance)[:, :, None]
-        self._lowest, self._highest = (-8, 7) if type_ is WeightType.INT4 else (-128, 127)
-        self._symmetric = symmetric
+    def __init__(self, x: np.ndarray, factor: np.ndarray | None, type_: WeightType) -> None:
+        self._x, self._factor = x, factor
+        self._lowest, self._highest = levels(type_)
         self._buffer = np.empty_like(x)
+        shape = len(x), x.shape[2]
+        self._error = np.full(shape, np.inf, np.float32)
+        self._step, self._zero = np.ones(shape, np.float32), np.zeros(shape, np.float32)
 
-    def run(self, origin: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """q, int8 shaped as x; scale and zero, float32 [groups, rows]."""
-        high, low = np.maximum(self._x.max(axis=1), 0), np.minimum(self._x.min(axis=1), 0)
-        largest = np.maximum(high, -low)
-        with np.errstate(over="ignore", invalid="ignore"):
-            check_scales(largest.T, fp16(largest / (self._highest - self._lowest)).T, origin)
-        best = _Best(np.full_like(high, np.inf), np.ones_like(high), np.zeros_like(high))
-        for step, zero in self._candidates(high, low):
-            self._try(best, fp16(step), zero)
-        for _ in range(_REFITS):
-            self._try(best, fp16(self._refit(best)), best.zero)
-        q = self._round(best.step, best.zero)
-        q += best.zero[:, None]
-        best.step[largest == 0] = 1
-        check_scales(largest.T, best.step.T, origin)
-        return q.astype(np.int8), best.step, best.zero
+    def consider(self, step: np.ndarray, zero: np.ndarray) -> None:
+        """Try a grid for each group: step and zero [groups, rows]."""
+        error = self._round(step, zero)
+        error *= step[:, None]
+        error -= self._x
+        error = self._measured(error)
+        squared = np.einsum("gkr,gkr->gr", error, error)
+        better = squared < self._error
+        for kept, found in ((self._error, squared), (self._step, step), (self._zero, zero)):
+            np.copyto(kept, found, where=better)
 
-    def _candidates(self, high: np.ndarray, low: np.ndarray):
-        zeros = [np.zeros_like(high)] if self._symmetric else self._zeros(high, low)
-        for zero in zeros:
-            cover = np.maximum(high * inverse(self._highest - zero), low * inverse(self._lowest - zero))
-            for ratio in _RATIOS:
-                yield cover * np.float32(ratio), zero
-        if self._highest == 7:
-            for steps in _FEWER_STEPS:
-                if self._symmetric:
-                    yield np.maximum(high, -low) / np.float32(steps // 2 - 1), zeros[0]
-                else:
-                    step = (high - low) / np.float32(steps)
-                    yield step, np.clip(np.rint(-8 - low * inverse(step)), -8, 7)
+    def refit(self) -> None:
+        """Try the steps of least squares for the integers that the best grids give."""
+        q = self._measured(self._round(self._step, self._zero))
+        products = np.einsum("gkr,gkr->gr", q, self._measured(self._x))
+        fit = products * inverse(np.einsum("gkr,gkr->gr", q, q))
+        self.consider(fp16(np.where(fit > 0, fit, self._step)), self._zero)
 
-    def _zeros(self, high: np.ndarray, low: np.ndarray) -> list[np.ndarray]:
-        """The two whole numbers about the zero that a group's range asks for."""
-        ideal = self._lowest - low * inverse((high - low) / (self._highest - self._lowest))
-        nearest = np.rint(ideal)
-        other = nearest + np.where(ideal < nearest, -1, 1).astype(np.float32)
-        return [np.clip(zero, self._lowest, self._highest) for zero in (nearest, other)]
+    def best(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """q, int8 [groups, group size, rows], steps and zeros [groups, rows]."""
+        q = self._round(self._step, self._zero)
+        q += self._zero[:, None]
+        self._step[self._step == 0] = 1
+        return q.astype(np.int8), self._step, self._zero
 
     def _round(self, step: np.ndarray, zero: np.ndarray) -> np.ndarray:
         """q - zero for the weights, whole numbers as float32, in a buffer."""
@@ -95,25 +146,5 @@ class _Search:
         np.minimum(q, (self._highest - zero)[:, None], out=q)
         return np.maximum(q, (self._lowest - zero)[:, None], out=q)
 
-    def _try(self, best: _Best, step: np.ndarray, zero: np.ndarray) -> None:
-        error = self._round(step, zero)
-        error *= step[:, None]
-        error -= self._x
-        if self._root is not None:
-            error *= self._root
-        squared = np.einsum("gkr,gkr->gr", error, error)
-        better = squared < best.error
-        for kept, found in ((best.error, squared), (best.step, step), (best.zero, zero)):
-            np.copyto(kept, found, where=better)
-
-    def _refit(self, best: _Best) -> np.ndarray:
-        """The steps of least squares for the integers that the best grid gives."""
-        q = self._round(best.step, best.zero)
-        if self._root is not None:
-            q *= self._root
-            products = np.einsum("gkr,gkr,gk->gr", q, self._x, self._root[..., 0])
-        else:
-            products = np.einsum("gkr,gkr->gr", q, self._x)
-        squares = np.einsum("gkr,gkr->gr", q, q)
-        fit = products * inverse(squares)
-        return np.where(fit > 0, fit, best.step)
+    def _measured(self, values: np.ndarray) -> np.ndarray:
+        return values if self._factor is None else measured(self._factor, values)
