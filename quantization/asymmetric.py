@@ -13,8 +13,9 @@ def quantize_asymmetric(x: np.ndarray, origin: tuple[int, int]) -> tuple[np.ndar
 
     Returns q, int8 in [-8, 7] of the same shape, and float32 scale and zero [rows, groups], exact in fp16. For each of
     a few grids, centred on the group's range, weights are rounded to the grid, the grid is moved to the least squares
-    fit of the weights to their integers, and they are rounded again (as GGML searches for Q4_K); the grid with the
-    least squared error stays, or zeros. Weights on such a grid, as those of GGUF's Q4_1, come back as they were.
+    fit of the weights to their integers, and they are rounded again (as GGML searches for Q4_K). One more grid has no
+    zero point and sends the largest weight to -8. The grid with the least squared error stays, or zeros. Weights on
+    such a grid come back as they were: those of GGUF's Q4_0 exactly, those of its Q4_1 but for the zero's rounding.
 
     Raises BuildError naming a row that holds NaN, an infinity, or a weight whose scale overflows fp16.
     """
@@ -27,14 +28,17 @@ def quantize_asymmetric(x: np.ndarray, origin: tuple[int, int]) -> tuple[np.ndar
     centre, narrowest, total = low + width / 2, largest * _NARROWEST, x.sum(axis=0)
     scale, zero = np.zeros_like(width), np.zeros_like(width)
     least = np.einsum("k...,k...->...", x, x)
-    for steps in _STEPS:
-        middle = -0.5 if steps % 2 else -1.0  # of a range whose ends are integers
-        with np.errstate(over="ignore", invalid="ignore"):  # of steps too small to divide by: such a fit is not better
-            fit = _fit(x, total, centre, middle, np.maximum(width / steps, narrowest), narrowest)
-            error = _squared_error(x, *fit)
-        better = error < least
-        for best, found in zip((least, scale, zero), (error, *fit), strict=True):
-            np.copyto(best, found, where=better)
+    with np.errstate(over="ignore", invalid="ignore"):  # of steps too small to divide by: such a grid is not better
+        grids = []
+        for steps in _STEPS:
+            middle = -0.5 if steps % 2 else -1.0  # of a range whose ends are integers
+            grids.append(_fit(x, total, centre, middle, np.maximum(width / steps, narrowest), narrowest))
+        grids.append((fp16(np.where(high >= -low, high, low) / -8), np.zeros_like(width)))
+        for grid in grids:
+            error = _squared_error(x, *grid)
+            better = error < least
+            for best, found in zip((least, scale, zero), (error, *grid), strict=True):
+                np.copyto(best, found, where=better)
     q = np.ascontiguousarray(_round(x, scale, zero).transpose(1, 2, 0))
     return q.astype(np.int8), scale, zero
 
