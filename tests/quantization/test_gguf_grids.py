@@ -1,4 +1,4 @@
-"""Weights that a GGUF file held in groups of 32 are found again: the engine has the file's own steps."""
+"""Weights that a GGUF file held in groups of 32 are found again."""
 
 import numpy as np
 import pytest
@@ -24,12 +24,8 @@ def test_exactly(name: str, scheme: WeightScheme, seed: int, spread: float, shif
     w = ((rng.standard_normal((5, 96)) + shift) * spread).astype(np.float32)
     w[0, :32] = 0
     kind = GGMLQuantizationType[name]
-    blocks = gguf_quantize(w, kind)
-    stored = dequantize(blocks, kind)
-    weight = quantize(stored, scheme)
-    assert np.array_equal(weight.dequantize(32), stored)
-    scales = blocks.reshape(5, 3, -1)[:, :, :2].copy().view(np.float16)[..., 0].astype(np.float32)
-    assert np.array_equal(np.abs(weight.scale), np.abs(scales))
+    stored = dequantize(gguf_quantize(w, kind), kind)
+    assert np.array_equal(quantize(stored, scheme).dequantize(32), stored)
 
 
 def test_of_q4_1_but_for_the_rounding_of_its_zeros() -> None:
