@@ -1,6 +1,12 @@
-"""Causal attention in NumPy, as one softmax over the whole context."""
+"""Causal attention in NumPy, as one softmax over the whole context, and what a quantized cache makes of keys and values.
+"""
 
 import numpy as np
+
+from ...quantization.scheme import KvType
+
+LARGEST = {KvType.INT8: 127.0, KvType.FP8: 448.0}
+"""What the largest magnitude of a token and head becomes, where each has a scale of its own."""
 
 
 def attention(
@@ -35,3 +41,32 @@ def attention(
     if sinks is not None:
         total = total + np.exp(sinks[:, None, None] - top)
     return np.einsum("hij,jhd->ihd", weights / total, np.repeat(v, group, axis=1))
+
+
+def cached(x: np.ndarray, kind: KvType, scale: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Keys or values, float32 [T, Hk, D], as a cache holds them: what lies there, [T, Hk, D], and its scales [T, Hk].
+
+    Both float32; the cache stands for their product. `scale` [Hk]: of each head, known beforehand. Without, each token
+    and head has its own, from its largest magnitude.
+    """
+    if scale is None:
+        scales = np.abs(x).max(axis=-1) / np.float32(LARGEST[kind])
+    else:
+        scales = np.broadcast_to(scale.astype(np.float32), x.shape[:-1])
+    multiple = x / np.where(scales == 0, np.float32(1), scales)[..., None]
+    return (_int8 if kind is KvType.INT8 else _e4m3)(multiple), scales
+
+
+def _int8(x: np.ndarray) -> np.ndarray:
+    """To the nearest whole number, ties to even, within a byte."""
+    return np.clip(np.rint(x), -128, 127)
+
+
+def _e4m3(x: np.ndarray) -> np.ndarray:
+    """To the nearest number of FP8 E4M3 (Micikevicius et al., 2022), ties to even; larger ones to the largest, 448.
+
+    Numbers have three bits after the leading one, down to 2^-6; below, steps are as there, 2^-9.
+    """
+    _, exponent = np.frexp(x)  # x = m 2^exponent with m in [1/2, 1)
+    step = np.ldexp(np.float32(1), np.maximum(exponent - 1, -6) - 3)
+    return np.clip(np.rint(x / step) * step, -448, 448)

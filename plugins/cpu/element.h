@@ -10,8 +10,6 @@ struct Fp32 {
   static VF load(const Type* p, int n) { return VF::load(p, n); }
   static void store(VF x, Type* p) { x.store(p); }
   static void store(VF x, Type* p, int n) { x.store(p, n); }
-  static float widen(Type x) { return x; }
-  static Type narrow(float x) { return x; }
 };
 
 struct Bf16 {
@@ -20,8 +18,26 @@ struct Bf16 {
   static VF load(const Type* p, int n) { return VF::load_bf16(p, n); }
   static void store(VF x, Type* p) { x.store_bf16(p); }
   static void store(VF x, Type* p, int n) { x.store_bf16(p, n); }
-  static float widen(Type x) { return bf16_to_float(x); }
-  static Type narrow(float x) { return float_to_bf16(x); }
+};
+
+// Elements that stand for a multiple of some scale. The scale of a row is best its largest magnitude / kLargest; a
+// loaded element is 1 / kUnit of the multiple, so that what it stands for is load() * (scale * kUnit).
+struct Int8 {
+  using Type = int8_t;
+  static constexpr float kLargest = 127, kUnit = 1;
+  static VF load(const Type* p) { return VF::load_int8(p); }
+  static VF load(const Type* p, int n) { return VF::load_int8(p, n); }
+  static void store(VF x, Type* p) { x.store_int8(p); }
+  static void store(VF x, Type* p, int n) { x.store_int8(p, n); }
+};
+
+struct Fp8 {
+  using Type = uint8_t;
+  static constexpr float kLargest = 448, kUnit = 256;
+  static VF load(const Type* p) { return VF::load_fp8(p); }
+  static VF load(const Type* p, int n) { return VF::load_fp8(p, n); }
+  static void store(VF x, Type* p) { x.store_fp8(p); }
+  static void store(VF x, Type* p, int n) { x.store_fp8(p, n); }
 };
 
 }  // namespace es

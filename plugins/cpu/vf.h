@@ -2,7 +2,8 @@
 //
 //   VF::kLanes, zero(), broadcast(x), load(p), load(p, n), store(p), store(p, n): with n, only the first n lanes
 //   (0 <= n <= kLanes) are touched in memory, and a load's others are zero; load_bf16, store_bf16 (round to nearest,
-//   ties to even), load_fp16 likewise;
+//   ties to even), load_fp16 likewise; load_int8, load_fp8, store_int8, store_fp8 likewise, of bytes: stores round to
+//   nearest, ties to even, and saturate; FP8 is E4M3, and load_fp8 gives 2^-8 of what the bytes stand for;
 //   + - * /, fma(a, b, c) = a * b + c, fnma(a, b, c) = c - a * b, sqrt, round (ties to even), abs, copysign;
 //   min, max: of a NaN and a number they give the second argument;
 //   less, equal, is_nan give masks: select(mask, yes, no), bits(mask) with lane 0 as bit 0;

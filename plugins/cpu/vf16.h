@@ -30,6 +30,19 @@ struct VF16 {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
   }
 
+  static VF16 load_int8(const int8_t* p) { return widen_int8(load_bytes(p)); }
+  static VF16 load_int8(const int8_t* p, int n) { return widen_int8(_mm_maskz_loadu_epi8(first(n), p)); }
+  void store_int8(int8_t* p) const { store_int8(p, kLanes); }
+  void store_int8(int8_t* p, int n) const {
+    const __m512 clamped = _mm512_min_ps(_mm512_max_ps(v, _mm512_set1_ps(-128.0f)), _mm512_set1_ps(127.0f));
+    _mm_mask_storeu_epi8(p, first(n), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(clamped)));
+  }
+
+  static VF16 load_fp8(const uint8_t* p) { return widen_fp8(load_bytes(p)); }
+  static VF16 load_fp8(const uint8_t* p, int n) { return widen_fp8(_mm_maskz_loadu_epi8(first(n), p)); }
+  void store_fp8(uint8_t* p) const { store_fp8(p, kLanes); }
+  void store_fp8(uint8_t* p, int n) const { _mm_mask_storeu_epi8(p, first(n), _mm512_cvtepi32_epi8(fp8_codes())); }
+
   static __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1); }
 
  private:
@@ -41,6 +54,29 @@ struct VF16 {
     const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
     const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(nan, rounded, quiet), 16));
+  }
+  static __m128i load_bytes(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+  static VF16 widen_int8(__m128i x) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(x))}; }
+  // As in VF8.
+  static VF16 widen_fp8(__m128i x) {
+    const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(x), 7);
+    return {_mm512_cvtph_ps(_mm256_and_si256(wide, _mm256_set1_epi16(static_cast<int16_t>(0xbf80))))};
+  }
+  // As in VF8.
+  __m512i fp8_codes() const {
+    const __m512i bits = _mm512_castps_si512(v), size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(size, 20), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_add_epi32(size, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7ffff)));
+    const __m512i rebiased = _mm512_sub_epi32(_mm512_srli_epi32(rounded, 20), _mm512_set1_epi32((127 - 7) << 3));
+    const __m512i normal = _mm512_min_epi32(rebiased, _mm512_set1_epi32(0x7e));
+    const __m512 shift = _mm512_set1_ps(16384.0f);
+    const __m512i shifted = _mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(size), shift));
+    const __m512i subnormal = _mm512_sub_epi32(shifted, _mm512_castps_si512(shift));
+    const __mmask16 is_small = _mm512_cmplt_epi32_mask(size, _mm512_set1_epi32((127 - 6) << 23));
+    const __m512i code = _mm512_mask_blend_epi32(is_small, normal, subnormal);
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    const __m512i sign = _mm512_and_si512(_mm512_srli_epi32(bits, 24), _mm512_set1_epi32(0x80));
+    return _mm512_or_si512(_mm512_mask_blend_epi32(is_nan, code, _mm512_set1_epi32(0x7f)), sign);
   }
 };
 

@@ -30,6 +30,19 @@ struct VF16 {
   void store_bf16(uint16_t* p, int n) const { low.store_bf16(p, in_low(n)), high.store_bf16(p + 8, n - in_low(n)); }
   static VF16 load_fp16(const uint16_t* p) { return {VF8::load_fp16(p), VF8::load_fp16(p + 8)}; }
 
+  static VF16 load_int8(const int8_t* p) { return {VF8::load_int8(p), VF8::load_int8(p + 8)}; }
+  static VF16 load_int8(const int8_t* p, int n) {
+    return {VF8::load_int8(p, in_low(n)), VF8::load_int8(p + 8, n - in_low(n))};
+  }
+  void store_int8(int8_t* p) const { low.store_int8(p), high.store_int8(p + 8); }
+  void store_int8(int8_t* p, int n) const { low.store_int8(p, in_low(n)), high.store_int8(p + 8, n - in_low(n)); }
+  static VF16 load_fp8(const uint8_t* p) { return {VF8::load_fp8(p), VF8::load_fp8(p + 8)}; }
+  static VF16 load_fp8(const uint8_t* p, int n) {
+    return {VF8::load_fp8(p, in_low(n)), VF8::load_fp8(p + 8, n - in_low(n))};
+  }
+  void store_fp8(uint8_t* p) const { low.store_fp8(p), high.store_fp8(p + 8); }
+  void store_fp8(uint8_t* p, int n) const { low.store_fp8(p, in_low(n)), high.store_fp8(p + 8, n - in_low(n)); }
+
  private:
   static int in_low(int n) { return std::min(n, 8); }
 };

@@ -76,14 +76,15 @@ struct RowTile {
   static constexpr int kKeyVectors = kKeys / kLanes, kValueVectors = State::kPadded / kLanes;
 
   float q[kRows * D];           // scaled
-  float scores[kRows * kKeys];  // of the current key tile; then the weights exp(score - max)
+  float scores[kRows * kKeys];  // of the current key tile; then exp(score - max) times the value's scale
   float sums[kRows * kLanes];   // of the weights, lane by lane
   float decay[kRows];           // of what came before the current key tile
   State state[kRows];           // of the current split
   State total[kRows];           // of the splits merged so far
 
-  int tokens, rows;  // in use
-  int position;      // of the first token
+  int tokens, rows;              // in use
+  int position;                  // of the first token
+  float key_scale, value_scale;  // of the head, where it has them
 
   // Takes tokens t .. t + count - 1 of the step, the first at `position_`, and the query heads of key-value head
   // `head`.
@@ -100,6 +101,10 @@ struct RowTile {
               const AttentionOptions& options) {
     for (int r = 0; r < rows; ++r) state[r].clear();
     std::fill_n(sums, rows * kLanes, 0.0f);
+    if constexpr (Cache::kHeadScales) {
+      key_scale = layer.key_scales[head] * E::kUnit;
+      value_scale = layer.value_scales[head] * E::kUnit;
+    }
     const int first = std::max(split * kSplit, options.first_visible(position));
     const int last = std::min((split + 1) * kSplit, position + tokens) - 1;
     const int groups = (rows + kMaxGroup - 1) / kMaxGroup;
@@ -125,20 +130,36 @@ struct RowTile {
     int start;
     const Element* k[kKeys / kGranule];
     const Element* v[kKeys / kGranule];
+    const float* key_scales[kKeys / kGranule];  // where each token has its own
+    const float* value_scales[kKeys / kGranule];
   };
 
   // Only granules that hold a position in [first, last] are looked up: others may have no block. Their pointers go to
   // a granule that has one; whatever is read there is masked.
   static Keys find(KvLayer layer, const AttentionStep& step, int sequence, int head, int start, int first, int last) {
-    Keys keys{start, {}, {}};
+    Keys keys{start, {}, {}, {}, {}};
     for (int i = 0; i < kKeys / kGranule; ++i) {
       const int lowest = first / kGranule * kGranule, highest = last / kGranule * kGranule;
       const int at = std::min(std::max(start + i * kGranule, lowest), highest);
-      const int64_t block = step.block(sequence, at / BlockSize);
-      keys.k[i] = Cache::keys(layer, block, head) + at % BlockSize;
-      keys.v[i] = Cache::values(layer, block, head) + at % BlockSize * Dv;
+      const typename Cache::Head own = Cache::at(layer, step.block(sequence, at / BlockSize), head);
+      keys.k[i] = own.keys() + at % BlockSize;
+      keys.v[i] = own.values() + at % BlockSize * Dv;
+      if constexpr (Cache::kTokenScales) {
+        keys.key_scales[i] = own.key_scales() + at % BlockSize;
+        keys.value_scales[i] = own.value_scales() + at % BlockSize;
+      }
     }
     return keys;
+  }
+
+  // `x`, of the tokens of vector v, times their scales.
+  static VF scaled(VF x, int v, const float* const* of_tokens, float of_head) {
+    if constexpr (Cache::kTokenScales)
+      return x * VF::load(of_tokens[v * kLanes / kGranule] + v * kLanes % kGranule);
+    else if constexpr (Cache::kHeadScales)
+      return x * VF::broadcast(of_head);
+    else
+      return x;
   }
 
   // Asks for a line of the key tile that comes next. Only into the second level of cache: the first cannot have enough
@@ -171,7 +192,7 @@ struct RowTile {
     const int first_vector = first / kLanes / kStep * kStep;
     const int end_vector = (last / kLanes / kStep + 1) * kStep;
     for (int v = first_vector; v < end_vector; v += kStep) score<M, kStep>(row, v, keys, ahead);
-    for (int r = row; r < row + M; ++r) softmax(r, first_vector, end_vector, keys.start, options);
+    for (int r = row; r < row + M; ++r) softmax(r, first_vector, end_vector, keys, options);
     accumulate<M>(row, first, last, keys, ahead);
   }
 
@@ -213,14 +234,17 @@ struct RowTile {
           [&](auto n) ES_ALWAYS_INLINE { return E::load(k[n] + d * BlockSize); });
     }
     unroll<M>([&](auto m) ES_ALWAYS_INLINE {
-      unroll<N>([&](auto n) ES_ALWAYS_INLINE { sum[m][n].store(scores + (row + m) * kKeys + (v + n) * kLanes); });
+      unroll<N>([&](auto n) ES_ALWAYS_INLINE {
+        scaled(sum[m][n], v + n, keys.key_scales, key_scale).store(scores + (row + m) * kKeys + (v + n) * kLanes);
+      });
     });
   }
 
-  // Turns row r's scores into weights relative to the new maximum, and updates the maximum, the sum and the decay.
-  void softmax(int r, int first_vector, int end_vector, int start, const AttentionOptions& options) {
+  // Turns row r's scores into weights relative to the new maximum, times the scales of the values, and updates the
+  // maximum, the sum and the decay. What becomes of keys that no row of the group sees is not read.
+  void softmax(int r, int first_vector, int end_vector, const Keys& keys, const AttentionOptions& options) {
     const int own = position + r / G;
-    const int first = options.first_visible(own) - start, last = own - start;
+    const int first = options.first_visible(own) - keys.start, last = own - keys.start;
     float* row = scores + r * kKeys;
     VF top = VF::broadcast(state[r].max);
     for (int v = first_vector; v < end_vector; ++v) {
@@ -238,7 +262,7 @@ struct RowTile {
     VF sum = VF::load(sums + r * kLanes) * VF::broadcast(decay[r]);
     for (int v = first_vector; v < end_vector; ++v) {
       const VF weight = exp_nonpositive(VF::load(row + v * kLanes) - reference);
-      weight.store(row + v * kLanes);
+      scaled(weight, v, keys.value_scales, value_scale).store(row + v * kLanes);
       sum = sum + weight;
     }
     sum.store(sums + r * kLanes);

@@ -1,6 +1,7 @@
 """A small engine around the attention kernel: a paged cache with scattered blocks, fed step by step."""
 
 import ctypes
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,19 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from enginesmith.plugins.attention.reference import LARGEST
+from enginesmith.quantization.scheme import KvType
+
 DRIVER = """
 #include "attention/cpu/paged_attention.h"
-using Kernel = es::PagedAttention<es::{element}, {heads}, {kv_heads}, {d}, {dv}, {block}>;
+using Kernel = es::PagedAttention<{cpp_element}, {heads}, {kv_heads}, {d}, {dv}, {block}>;
 extern "C" int64_t scratch_floats(int threads, int tokens) {{ return Kernel::scratch_floats(threads, tokens); }}
 extern "C" int64_t block_bytes() {{ return Kernel::block_bytes; }}
 extern "C" void run(int threads, int tokens, int seqs, int max_blocks, const float* q, const float* k, const float* v,
-                    float* out, uint8_t* cache, int64_t block_stride, const int32_t* query_start,
-                    const int32_t* context_length, const int32_t* block_table, float scale, float softcap, int window,
-                    const float* sinks, float* scratch) {{
+                    float* out, uint8_t* cache, int64_t block_stride, const float* key_scales,
+                    const float* value_scales, const int32_t* query_start, const int32_t* context_length,
+                    const int32_t* block_table, float scale, float softcap, int window, const float* sinks,
+                    float* scratch) {{
   es::ThreadPool pool(threads);
   const es::AttentionStep step{{tokens, seqs, max_blocks, query_start, context_length, block_table}};
   Kernel::run(pool, {{q, {heads} * {d}, {d}}}, {{k, {kv_heads} * {d}, {d}}}, {{v, {kv_heads} * {dv}, {dv}}},
-              {{out, {heads} * {dv}, {dv}}}, {{cache, block_stride}}, step, scale, softcap, window, sinks, scratch);
+              {{out, {heads} * {dv}, {dv}}}, {{cache, block_stride, key_scales, value_scales}}, step, scale, softcap, window, sinks, scratch);
 }}
 """
 
@@ -35,8 +40,14 @@ class Shape:
     block: int
 
     @property
-    def itemsize(self) -> int:
-        return 4 if self.element == "Fp32" else 2
+    def cpp_element(self) -> str:
+        """ "PerToken<Int8>" and the like as C++ has it."""
+        return re.sub(r"\b(?=[A-Z])", "es::", self.element)
+
+    @property
+    def kind(self) -> KvType | None:
+        """What a quantized cache holds."""
+        return next((kind for kind in KvType if kind in self.element.lower()), None)
 
     def __str__(self) -> str:
         return f"{self.element.lower()}-{self.heads}x{self.kv_heads}-d{self.d}-dv{self.dv}-block{self.block}"
@@ -75,6 +86,10 @@ class AttentionRunner:
         self.library, self.shape, self.options = library, shape, options
         self.cache = np.full((num_blocks, library.block_bytes() + 64), 0xFF, np.uint8)  # another layer's part between
         self.free = list(np.random.default_rng(0).permutation(num_blocks))
+        self.head_scales: list[np.ndarray | None] = [None, None]
+        if "PerHead" in shape.element:  # some elements of a normal distribution will be too large for them
+            step = 3 / LARGEST[shape.kind]
+            self.head_scales = [np.linspace(s, 2 * s, shape.kv_heads, dtype=np.float32) for s in (step, 1.5 * step)]
 
     def step(self, chunks: list[tuple[Sequence, int]], threads: int = 2) -> None:
         """The next `count` tokens of each sequence, all in one call."""
@@ -118,6 +133,7 @@ class AttentionRunner:
         self.library.run(
             threads, len(out), len(context), table.shape[1], *pointers,
             ctypes.c_int64(self.cache.shape[1]),
+            *(ctypes.c_void_p(None if x is None else x.ctypes.data) for x in self.head_scales),
             *(ctypes.c_void_p(x.ctypes.data) for x in (query_start, context, table)),
             ctypes.c_float(options.scale), ctypes.c_float(options.softcap), options.window,
             ctypes.c_void_p(None if options.sinks is None else options.sinks.ctypes.data),
@@ -130,7 +146,7 @@ def attention_library(
     compile_kernel: Callable[..., ctypes.CDLL], compile_sixteen_lanes: Callable[[str], ctypes.CDLL]
 ) -> Callable[[Shape, bool], ctypes.CDLL]:
     def build(shape: Shape, wide: bool) -> ctypes.CDLL:
-        return (compile_sixteen_lanes if wide else compile_kernel)(DRIVER.format(**vars(shape)))
+        return (compile_sixteen_lanes if wide else compile_kernel)(DRIVER.format(cpp_element=shape.cpp_element, **vars(shape)))
 
     return build
 

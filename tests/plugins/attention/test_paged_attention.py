@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from enginesmith.plugins.attention.reference import attention
+from enginesmith.plugins.attention.reference import attention, cached
 
 SMOL = ("Fp32", 9, 3, 64, 64, 32)
 SHAPES = [
@@ -16,7 +16,14 @@ SHAPES = [
     ("Fp32", 5, 1, 17, 5, 48),
     ("Bf16", 7, 1, 33, 20, 64),
     ("Bf16", 4, 2, 128, 96, 16),
+    ("PerToken<Int8>", 9, 3, 64, 64, 32),
+    ("PerToken<Int8>", 5, 1, 17, 5, 48),
+    ("PerToken<Fp8>", 4, 2, 64, 96, 16),
+    ("PerToken<Fp8>", 7, 1, 33, 20, 64),
+    ("PerHead<Int8>", 4, 2, 33, 20, 128),
+    ("PerHead<Fp8>", 9, 3, 64, 64, 32),
 ]
+QUANTIZED = SHAPES[6:]
 OPTIONS = {
     "plain": {},
     "window": {"window": 37},
@@ -35,11 +42,18 @@ def options_for(shape: tuple, name: str) -> dict:
 
 def expected(runner, sequence) -> np.ndarray:
     """The float64 reference over keys and values as the cache holds them."""
-    kind = np.float32 if runner.shape.element == "Fp32" else ml_dtypes.bfloat16
-    q, k, v = sequence.q.astype(np.float64), *(x.astype(kind).astype(np.float64) for x in (sequence.k, sequence.v))
+    q, k, v = sequence.q.astype(np.float64), held(runner, sequence.k, 0), held(runner, sequence.v, 1)
     options = runner.options
     sinks = None if options.sinks is None else options.sinks.astype(np.float64)
     return attention(q, k, v, sinks, scale=options.scale, window=options.window, softcap=options.softcap)
+
+
+def held(runner, x: np.ndarray, which: int) -> np.ndarray:
+    """Keys (0) or values (1), float64, as the cache holds them."""
+    if runner.shape.kind is not None:
+        elements, scales = cached(x, runner.shape.kind, runner.head_scales[which])
+        return elements.astype(np.float64) * scales[..., None]
+    return x.astype(np.float32 if runner.shape.element == "Fp32" else ml_dtypes.bfloat16).astype(np.float64)
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -53,7 +67,7 @@ def test_prefill_then_decode_matches_the_reference(make_runner, make_sequence, s
     np.testing.assert_allclose(sequence.output, expected(runner, sequence), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("shape", [SMOL, SHAPES[3]], ids=str)
+@pytest.mark.parametrize("shape", [SMOL, SHAPES[3], QUANTIZED[2]], ids=str)
 @pytest.mark.parametrize("length", [1, 15, 16, 17, 63, 64, 65, 255, 256, 257, 513, 900])
 def test_every_boundary_of_tiles_and_splits(make_runner, make_sequence, shape, length):
     runner = make_runner(shape)
@@ -76,7 +90,7 @@ def test_same_bits_however_the_prompt_is_chunked(make_runner, make_sequence, sha
 
 
 @pytest.mark.parametrize("name", ["plain", "all"])
-@pytest.mark.parametrize("shape", [SMOL, SHAPES[1], SHAPES[3]], ids=str)
+@pytest.mark.parametrize("shape", [SMOL, SHAPES[1], SHAPES[3], *QUANTIZED[1:]], ids=str)
 def test_same_bits_whoever_shares_the_step(make_runner, make_sequence, shape, name):
     lengths, rng = [530, 1, 40, 333, 270], np.random.default_rng(1)
     options = options_for(shape, name)
@@ -96,7 +110,7 @@ def test_same_bits_whoever_shares_the_step(make_runner, make_sequence, shape, na
             np.testing.assert_array_equal(one.output, other.output)
 
 
-@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[3]], ids=str)
+@pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[3], *QUANTIZED], ids=str)
 def test_sixteen_lanes(make_runner, make_sequence, shape):
     options = options_for(shape, "all")
     runner = make_runner(shape, wide=True, **options)
