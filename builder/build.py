@@ -54,6 +54,8 @@ def build(
     check_sizes(opened)
     generation_defaults(opened.generation_config)  # refused now rather than after a minute
     max_seq_len = choose_max_seq_len(opened, config)
+    if config.kv_cache is None and layout is not None and layout.kv_cache is not None:
+        config = config.model_copy(update={"kv_cache": layout.kv_cache.type.value})
     report = BuildReport(
         checkpoint=str(checkpoint),
         engine=str(output),
@@ -76,7 +78,7 @@ def build(
 
         report.fusions = dict(optimize(network))
     with report.time("plan"), progress.task("plan"):
-        planned = plan(network, config, isa, max_seq_len, weights.stored)
+        planned = plan(network, config, isa, max_seq_len, weights.stored, weights.kv_scales)
         report.describe(planned)
     with _named_on_failure(output), new_folder(output) as folder:
         if has_tokenizer(opened.path):

@@ -38,6 +38,9 @@ MAX_PROMPT = 24
 #   the reference, but activations may have 4 significant bits, too.
 # int8 (1.1, 0.02): weights by channel and activations by group, both of 8 bits.
 BARS = {"fp32": (1e-3, 1e-6), "bf16": (0.25, 0.01), "fp8": (3.0, 0.12), "int8": (2.5, 0.1)}
+# A KV cache of 8 bits has a bar of its own, of which and that of the weights the larger holds.
+# int8 (0.25, 9e-4), fp8 (0.48, 0.005): beside weights in fp32, with scales by token.
+KV_BARS = {"int8": (1.0, 0.02), "fp8": (2.0, 0.06)}
 # int4: how many weights share a scale and a zero decides, hence a bar for groups up to each length. They tell a wrong
 # engine from a coarse one: twice the divergence that rounding to nearest costs the same model in PyTorch.
 # 32 (0.45, 0.005): 16 levels are nearly lossless here only because its weights were rounded to such groups before; the
@@ -90,6 +93,12 @@ def bars(config: BuildConfig, stored: WeightType | None = None) -> tuple[float, 
     `stored`: what the engine holds of a quantized checkpoint, hence the reference's own weights: only the head and
     activations are rounded, to 8 bits.
     """
+    distance, kl = _weight_bars(config, stored)
+    kv_distance, kv_kl = KV_BARS[config.kv_cache] if config.kv_cache else (0.0, 0.0)
+    return max(distance, kv_distance), max(kl, kv_kl)
+
+
+def _weight_bars(config: BuildConfig, stored: WeightType | None) -> tuple[float, float]:
     if stored is not None:
         return BARS["fp8" if stored is WeightType.FP8 else "int8"]
     if config.weights is None:

@@ -11,7 +11,8 @@ class BuildConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     dtype: Literal["bf16", "fp32"] = Field(
-        default="bf16", description="Element type of weights that are not quantized, and of the KV cache."
+        default="bf16",
+        description="Element type of weights that are not quantized, and of the KV cache if that is not.",
     )
     weights: Literal["fp8", "int8", "int4"] | None = Field(
         default=None, description="Quantize linear layers, round to nearest; fp8 is E4M3; int4 has zero points."
@@ -26,6 +27,9 @@ class BuildConfig(BaseModel):
         default="auto",
         description="The matrix that makes the logits, unless the checkpoint holds it quantized: plain is of --dtype, "
         "int8 has a scale for every 64 weights, auto is int8 where other linear layers are quantized.",
+    )
+    kv_cache: Literal["int8", "fp8"] | None = Field(
+        default=None, description="Quantize the KV cache (default: if the checkpoint says so)."
     )
     max_batch_size: int = Field(default=16, ge=1, le=4096, description="Requests that may run at once.")
     max_seq_len: int | None = Field(

@@ -100,17 +100,17 @@ def generation_defaults(generation_config: dict[str, Any]) -> dict[str, float]:
 
 
 def kv_cache_of(plan: CpuPlan) -> KvCacheSpec:
-    block, size = plan.config.kv_block_size, 2 if plan.config.dtype == "bf16" else 4
+    config, block = plan.config, plan.config.kv_block_size
     groups = tuple(
         KvGroup(
             kind=KvGroupKind.SLIDING_WINDOW if group.window else KvGroupKind.FULL,
             window=group.window,
             layers=tuple(layer.index for layer in group.layers),
-            bytes_per_block=sum(layer.block_elements(block) * size for layer in group.layers),
+            bytes_per_block=block * sum(layer.token_bytes() for layer in group.layers),
         )
         for group in plan.program.groups
     )
-    return KvCacheSpec(block_size=block, dtype=KvDtype(plan.config.dtype), groups=groups)
+    return KvCacheSpec(block_size=block, dtype=KvDtype(config.kv_cache or config.dtype), groups=groups)
 
 
 def save_network(network: "Network", program: Program, path: Path) -> None:

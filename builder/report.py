@@ -89,8 +89,7 @@ class BuildReport:
             if weight.dequantized
         }
         self.weights_bytes, self.arena_bytes = program.weights_bytes, program.arena_bytes
-        size = 2 if plan.config.dtype == "bf16" else 4
-        self.kv_bytes_per_token = sum(layer.block_elements(1) * size for layer in program.layers)
+        self.kv_bytes_per_token = sum(layer.token_bytes() for layer in program.layers)
 
     def save(self, path: Path) -> None:
         data = asdict(self)

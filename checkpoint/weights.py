@@ -7,17 +7,22 @@ import numpy as np
 
 from .binding import bind
 from .checkpoint import Checkpoint
+from .layouts.kv_cache import KvScales
 from .layouts.layout import Layout, QuantizedModules
 from .layouts.stored import StoredWeight
 
 
 @dataclass(frozen=True)
 class Weights:
-    """`tensors`: the checkpoint's tensor for each parameter that is not quantized; `stored`: those that are."""
+    """`tensors`: the checkpoint's tensor for each parameter that is not quantized; `stored`: those that are.
+
+    `kv_scales`: what keys and values are multiples of in a quantized cache, by attention module, where that is stored.
+    """
 
     checkpoint: Checkpoint
     tensors: Mapping[str, str]
     stored: Mapping[str, StoredWeight] = field(default_factory=dict)
+    kv_scales: Mapping[str, KvScales] = field(default_factory=dict)
 
     def read(self, name: str) -> np.ndarray | StoredWeight:
         """A parameter to take slices of: a view of the mapped file, or what unpacks the rows that are asked for."""
@@ -39,4 +44,5 @@ def bind_weights(
     """`binding.bind` for a checkpoint that may be quantized (`layout`); raises the same, of all parameters at once."""
     quantized = layout.resolve(checkpoint, parameters, base_prefix) if layout else QuantizedModules()
     ignorable = [*ignorable_unexpected, *(layout.ignorable if layout else ())]
-    return Weights(checkpoint, bind(checkpoint, parameters, tied, ignorable, base_prefix, quantized), quantized.weights)
+    bound = bind(checkpoint, parameters, tied, ignorable, base_prefix, quantized)
+    return Weights(checkpoint, bound, quantized.weights, quantized.kv_scales)

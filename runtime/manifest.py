@@ -22,6 +22,8 @@ class KvDtype(StrEnum):
 
     BF16 = "bf16"
     FP32 = "fp32"
+    INT8 = "int8"
+    FP8 = "fp8"
 
 
 class KvGroupKind(StrEnum):

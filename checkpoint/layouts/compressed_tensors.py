@@ -18,6 +18,7 @@ from . import bits
 from .compressed_groups import ConfigGroup, Strategy, read_groups
 from .fp8 import block_shapes, input_scale, scaled_fp8
 from .gptq import group_of
+from .kv_cache import read_kv_scheme
 from .layout import FLOATS, FP8, INDICES, INT8, INT32, Layout, Part, Tensors, groups_of
 from .stored import StoredWeight, integer_weight
 
@@ -30,6 +31,7 @@ class CompressedTensorsLayout(Layout):
 
     def __init__(self, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
         self.groups = read_groups(checkpoint, config)
+        self.kv_cache = read_kv_scheme(checkpoint, config)
         self.title = "compressed-tensors, " + " and ".join(dict.fromkeys(map(str, self.groups)))
 
     def parts(self, module: str, n: int, k: int) -> dict[str, Part]:

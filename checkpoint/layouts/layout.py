@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import CheckpointError
 from ..checkpoint import Checkpoint
 from ..safetensors import DTYPES
+from .kv_cache import KvScales, KvScheme, read_kv_scales
 from .stored import StoredWeight
 
 INT32 = (DTYPES["I32"],)
@@ -38,6 +39,7 @@ class QuantizedModules:
     used: set[str] = field(default_factory=set)
     offenders: list[str] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)  # parameters that offenders tell of
+    kv_scales: dict[str, KvScales] = field(default_factory=dict)  # by attention module
 
 
 class Layout(ABC):
@@ -45,11 +47,13 @@ class Layout(ABC):
 
     `title` names it for people. A module is quantized if it has a tensor of one of the suffixes `markers`; all others
     are stored as usual, whatever the config says of them. `ignorable`: patterns of other tensors that it brings.
+    `kv_cache`: what it says of the KV cache.
     """
 
     title: str
     markers: tuple[str, ...]
     ignorable: tuple[str, ...] = ()
+    kv_cache: KvScheme | None = None
 
     @abstractmethod
     def parts(self, module: str, n: int, k: int) -> dict[str, Part]:
@@ -68,6 +72,11 @@ class Layout(ABC):
             module = self._module(checkpoint, name, base_prefix)
             if module is not None:
                 self._resolve(checkpoint, name, module, tuple(shape), found)
+        if self.kv_cache is not None and self.kv_cache.static:
+            kv = read_kv_scales(checkpoint, self.kv_cache.type, parameters, base_prefix)
+            found.kv_scales = kv.scales
+            found.used |= kv.used
+            found.offenders += kv.offenders
         return found
 
     def _module(self, checkpoint: Checkpoint, name: str, base_prefix: str) -> str | None:

@@ -1,5 +1,4 @@
-"""Causal attention in NumPy, as one softmax over the whole context, and what a quantized cache makes of keys and values.
-"""
+"""Causal attention in NumPy, as one softmax over the whole context, and the rounding of a quantized cache."""
 
 import numpy as np
 

@@ -38,8 +38,9 @@ def emit(program: Program, config: BuildConfig, facts: EngineFacts) -> str:
     """The source of the engine; depends on shapes, offsets and constants, never on the values of weights."""
     groups = program.groups
     group_of_layer = {layer.index: g for g, group in enumerate(groups) for layer in group.layers}
-    element = "Bf16" if config.dtype == "bf16" else "Fp32"
-    emitter = CallEmitter(facts.isa, element, config.kv_block_size, group_of_layer)
+    emitter = CallEmitter(
+        facts.isa, config.kv_block_size, {layer.index: layer for layer in program.layers}, group_of_layer
+    )
     for call in program.calls:
         emitter.call(call)
     assert program.logits is not None
@@ -68,15 +69,13 @@ def headers_for(program: Program) -> list[str]:
 
 
 def _layer(program: Program, emitter: CallEmitter, group_of_layer: dict[int, int]) -> list[str]:
-    """The sizes of every cache layer: {group, bytes of K in a block, bytes of V in a block}."""
+    """Every cache layer: {group, bytes of a block, where in the weights the scales of its keys and values lie}."""
     lines = []
     for layer in program.layers:
-        kind = (
-            f"es::PagedAttention<es::{emitter.element}, {layer.heads}, {layer.kv_heads}, {layer.k_dim}, {layer.v_dim}, "
-            f"{emitter.block_size}>"
-        )
-        name = f"Attention{emitter.attention_types.index(kind)}"
-        lines.append(f"    {{{group_of_layer[layer.index]}, {name}::block_bytes}},")
+        views = (layer.key_scales, layer.value_scales)
+        scales = ", ".join("-1" if view is None else str(view.buffer.offset) for view in views)
+        name = emitter.attention_type(layer)
+        lines.append(f"    {{{group_of_layer[layer.index]}, {name}::block_bytes, {scales}}},")
     return lines
 
 
@@ -115,6 +114,7 @@ constexpr int32_t kWindows[] = {{{windows}}};
 struct CacheLayer {{
   int32_t group;
   int64_t block_bytes;
+  int64_t key_scales, value_scales;  // -1: none beforehand
 }};
 constexpr int kNumLayers = {num_layers}, kNumGroups = {num_groups};
 constexpr CacheLayer kLayers[kNumLayers + 1] = {{
@@ -148,9 +148,13 @@ struct EsEngine {{
     }}
     for (int layer = 0; layer < kNumLayers; ++layer) {{
       const CacheLayer& own = kLayers[layer];
-      kv[layer] = {{next[own.group], strides[own.group]}};
+      kv[layer] = {{next[own.group], strides[own.group], floats(own.key_scales), floats(own.value_scales)}};
       next[own.group] += own.block_bytes;
     }}
+  }}
+
+  const float* floats(int64_t offset) const {{
+    return offset < 0 ? nullptr : reinterpret_cast<const float*>(weights + offset);
   }}
 
   const uint8_t* weights;

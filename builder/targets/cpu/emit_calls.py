@@ -10,6 +10,7 @@ from .emit_loops import float_literal
 from .program import (
     AttentionCall,
     AxisCall,
+    CacheLayer,
     Call,
     EmbeddingCall,
     GatedMlpCall,
@@ -47,8 +48,8 @@ class CallEmitter(emit_loops.Pointers):
     """Writes calls one after another; a buffer is declared where it is first used."""
 
     isa: Isa
-    element: str  # of the KV cache: "Fp32" or "Bf16"
     block_size: int
+    layers: dict[int, CacheLayer]
     group_of_layer: dict[int, int]
     lines: list[str] = field(default_factory=list)
     attention_types: list[str] = field(default_factory=list)
@@ -156,14 +157,7 @@ class CallEmitter(emit_loops.Pointers):
         return rows.replace("T", "kLimits.max_num_tokens").replace("R", "kLimits.max_batch_size")
 
     def _attention(self, call: AttentionCall, body: list[str]) -> None:
-        (_, heads, k_dim), (_, kv_heads, v_dim) = call.q.shape, call.v.shape
-        kind = (
-            f"es::PagedAttention<es::{self.element}, {heads.count}, {kv_heads.count}, {k_dim.count}, {v_dim.count}, "
-            f"{self.block_size}>"
-        )
-        if kind not in self.attention_types:
-            self.attention_types.append(kind)
-        name = f"Attention{self.attention_types.index(kind)}"
+        name = self.attention_type(self.layers[call.layer])
         self.scratch[f"{name}::scratch_floats(threads, kLimits.max_num_tokens) * 4"] = None
         body.append(
             f"  {name}::run(pool, {self._heads_of(call.q)}, {self._heads_of(call.k)}, {self._heads_of(call.v)}, "
@@ -171,6 +165,14 @@ class CallEmitter(emit_loops.Pointers):
             f"{float_literal(call.scale)}, {float_literal(call.softcap)}, {call.window}, {self._maybe(call.sinks)}, "
             "reinterpret_cast<float*>(scratch));"
         )
+
+    def attention_type(self, layer: CacheLayer) -> str:
+        """The alias of the kernel that attends in a layer."""
+        sizes = f"{layer.heads}, {layer.kv_heads}, {layer.k_dim}, {layer.v_dim}, {self.block_size}"
+        kind = f"es::PagedAttention<{layer.cpp_element}, {sizes}>"
+        if kind not in self.attention_types:
+            self.attention_types.append(kind)
+        return f"Attention{self.attention_types.index(kind)}"
 
     def _rotary(self, call: RotaryCall, body: list[str]) -> None:
         _, heads, size = call.x.shape

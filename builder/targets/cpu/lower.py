@@ -1,9 +1,11 @@
 """Network to Program: walks the nodes that the logits depend on, and hands each to its handler."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from ....checkpoint.layouts.kv_cache import KvScales
 from ....errors import UnsupportedModelError
 from ...config import BuildConfig
 from . import ops_elementwise, ops_fused, ops_loops, ops_views  # noqa: F401  (they fill the table of handlers)
@@ -20,13 +22,20 @@ if TYPE_CHECKING:
 _INPUTS = {"input_ids": Symbol.TOKENS, "position_ids": Symbol.TOKENS, "logits_rows": Symbol.ROWS}
 
 
-def lower(network: "Network", config: BuildConfig, stored: Stored | None = None) -> Program:
+def lower(
+    network: "Network",
+    config: BuildConfig,
+    stored: Stored | None = None,
+    kv_scales: Mapping[str, KvScales] | None = None,
+) -> Program:
     """The kernel calls, buffers and weights of `network`; nothing has an address yet.
 
     `stored`: parameters that the checkpoint holds quantized. They keep their scheme where the kernels have it.
-    Raises UnsupportedModelError naming every node that the cpu target cannot express.
+    `kv_scales`: of quantized keys and values, by attention module, used where the cache is of their type.
+    Raises UnsupportedModelError naming every node that the cpu target cannot express, and BuildError for scales that do
+    not fit their module.
     """
-    lowering = Lowering(network, config, stored or {})
+    lowering = Lowering(network, config, stored or {}, kv_scales or {})
     graph = network.model.graph
     offenders: list[str] = []
     lowering.needed = _needed_nodes(lowering, graph)

@@ -4,13 +4,14 @@ A value of the network is, while lowering, one of: a View (it lies in memory), a
 emitted, so that a chain becomes one loop), or a Scalar. Asking for `view(value)` emits the loop that is still owed.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import onnx_ir as ir
 
+from ....checkpoint.layouts.kv_cache import KvScales
 from ....quantization.scheme import LinearScheme, WeightScheme
 from ...config import BuildConfig
 from ...passes import derived
@@ -105,6 +106,7 @@ class Lowering:
     network: "Network"
     config: BuildConfig
     stored: Stored = field(default_factory=dict)
+    kv_scales: Mapping[str, KvScales] = field(default_factory=dict)
     program: Program = field(default_factory=Program)
     values: dict[ir.Value, Operand] = field(default_factory=dict)
     owners: dict[int, ir.Value] = field(default_factory=dict)  # id(Expr) -> the value it computes
@@ -246,6 +248,12 @@ class Lowering:
         if not self.is_static(value):
             raise Unsupported(f"{value.name!r} would have to be a weight, but it is computed at run time")
         return contiguous(self.plain(value, add=add).buffer, self.shape(value))
+
+    def vector(self, name: str, data: np.ndarray) -> View:
+        """float32 [N], known now, in weights.bin."""
+        shape, kind = ir.Shape(data.shape), ir.TensorType(ir.DataType.FLOAT)
+        value = ir.Value(name=name, shape=shape, type=kind, const_value=ir.tensor(data, name=name))
+        return contiguous(self.plain(value).buffer, self.shape(value))
 
     def linear(self, sources: Sequence[ir.Value], *, transposed: bool = False, is_head: bool = False) -> LinearWeight:
         """The packed form of a static matrix, or of a gate and an up matrix."""

@@ -1,7 +1,10 @@
 """The plugin operations, and the standard ones that have a plugin's kernel: linear layers, norms, embeddings."""
 
+import numpy as np
 import onnx_ir as ir
 
+from ....errors import BuildError
+from ....runtime.manifest import KvDtype
 from .dims import Symbol
 from .lowering import (
     Lowering,
@@ -120,13 +123,18 @@ def _attention(lowering: Lowering, node: ir.Node) -> None:
     queries, keys, values = (_attention_heads(lowering, _required(value)) for value in (q, k, v))
     out = node.outputs[0]
     target = lowering.new(out)
+    config, kv_heads = lowering.config, keys.shape[1].count
+    key_scales, value_scales = _kv_scales(lowering, node, kv_heads)
     layer = CacheLayer(
         index=int_attribute(node, "cache_layer", len(lowering.program.layers)),
         heads=queries.shape[1].count,
-        kv_heads=keys.shape[1].count,
+        kv_heads=kv_heads,
         k_dim=keys.shape[2].count,
         v_dim=values.shape[2].count,
         window=int_attribute(node, "window", 0),
+        dtype=KvDtype(config.kv_cache or config.dtype),
+        key_scales=key_scales,
+        value_scales=value_scales,
     )
     if layer.heads % layer.kv_heads or values.shape[1] != keys.shape[1]:
         raise Unsupported(f"{layer.heads} query heads over {layer.kv_heads} key heads")
@@ -145,6 +153,20 @@ def _attention(lowering: Lowering, node: ir.Node) -> None:
     )
     lowering.emit(call)
     lowering.assign(out, target)
+
+
+def _kv_scales(lowering: Lowering, node: ir.Node, kv_heads: int) -> tuple[View | None, View | None]:
+    """The checkpoint's own scales of the node's keys and values, if it has any for the cache that is wanted."""
+    module = (node.name or "").rpartition("/")[0]
+    scales = lowering.kv_scales.get(module)
+    if scales is None or scales.type != lowering.config.kv_cache:
+        return None, None
+    views = []
+    for name, values in (("k_scale", scales.key), ("v_scale", scales.value)):
+        if values.size not in (1, kv_heads):
+            raise BuildError(f"{module}.{name} has {values.size} scales for {kv_heads} key-value heads")
+        views.append(lowering.vector(f"{module}.{name}", np.array(np.broadcast_to(values, kv_heads))))
+    return views[0], views[1]
 
 
 def _attention_heads(lowering: Lowering, value: ir.Value) -> View:

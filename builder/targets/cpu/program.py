@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from ....quantization.scheme import LinearScheme
+from ....runtime.manifest import KvDtype
 from .dims import Dim
 from .expressions import Expr
 from .stored_rows import StoredRows
@@ -236,7 +237,11 @@ class MatMulCall(Call):
 
 @dataclass(frozen=True)
 class CacheLayer:
-    """The KV cache of one attention layer. Sizes in elements."""
+    """The KV cache of one attention layer. Sizes in elements.
+
+    `key_scales` and `value_scales` [kv_heads]: of a quantized cache, where they are known beforehand; otherwise each
+    token has its own in the cache.
+    """
 
     index: int
     heads: int
@@ -244,10 +249,23 @@ class CacheLayer:
     k_dim: int
     v_dim: int
     window: int
+    dtype: KvDtype
+    key_scales: View | None = None
+    value_scales: View | None = None
 
-    def block_elements(self, block_size: int) -> int:
-        """Elements of K and V that one block of this layer holds."""
-        return self.kv_heads * block_size * (self.k_dim + self.v_dim)
+    @property
+    def cpp_element(self) -> str:
+        """What an element is, as kernels have it."""
+        name = f"es::{self.dtype.capitalize()}"
+        if self.dtype not in (KvDtype.INT8, KvDtype.FP8):
+            return name
+        return f"es::PerToken<{name}>" if self.key_scales is None else f"es::PerHead<{name}>"
+
+    def token_bytes(self) -> int:
+        """What a token's keys and values take, their scales included."""
+        size = {KvDtype.FP32: 4, KvDtype.BF16: 2, KvDtype.INT8: 1, KvDtype.FP8: 1}[self.dtype]
+        scales = 2 * 4 if size == 1 and self.key_scales is None else 0
+        return self.kv_heads * ((self.k_dim + self.v_dim) * size + scales)
 
 
 @dataclass(frozen=True)

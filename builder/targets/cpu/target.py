@@ -1,8 +1,10 @@
 """The cpu target as the builder sees it: a network and options in; a program with addresses, and its source, out."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ....checkpoint.layouts.kv_cache import KvScales
 from ....errors import BuildError
 from ....plugins.cpu.isa import Isa, native_isa
 from ....quantization.scheme import WeightType
@@ -60,9 +62,16 @@ def choose_isa(config: BuildConfig) -> Isa:
     return wanted
 
 
-def plan(network: "Network", config: BuildConfig, isa: Isa, max_seq_len: int, stored: Stored | None = None) -> CpuPlan:
+def plan(
+    network: "Network",
+    config: BuildConfig,
+    isa: Isa,
+    max_seq_len: int,
+    stored: Stored | None = None,
+    kv_scales: Mapping[str, KvScales] | None = None,
+) -> CpuPlan:
     """Lower `network`, give every buffer and weight its place, and write the source."""
-    program = lower(network, config, stored)
+    program = lower(network, config, stored, kv_scales)
     plan_memory(program, config.max_num_tokens, config.max_batch_size)
     plan_weights(program, isa)
     source = emit(program, config, EngineFacts(f"{network.architecture} for {isa}", isa, max_seq_len))

@@ -25,7 +25,8 @@ extern "C" void run(int threads, int tokens, int seqs, int max_blocks, const flo
   es::ThreadPool pool(threads);
   const es::AttentionStep step{{tokens, seqs, max_blocks, query_start, context_length, block_table}};
   Kernel::run(pool, {{q, {heads} * {d}, {d}}}, {{k, {kv_heads} * {d}, {d}}}, {{v, {kv_heads} * {dv}, {dv}}},
-              {{out, {heads} * {dv}, {dv}}}, {{cache, block_stride, key_scales, value_scales}}, step, scale, softcap, window, sinks, scratch);
+              {{out, {heads} * {dv}, {dv}}}, {{cache, block_stride, key_scales, value_scales}}, step, scale, softcap,
+              window, sinks, scratch);
 }}
 """
 
@@ -146,7 +147,9 @@ def attention_library(
     compile_kernel: Callable[..., ctypes.CDLL], compile_sixteen_lanes: Callable[[str], ctypes.CDLL]
 ) -> Callable[[Shape, bool], ctypes.CDLL]:
     def build(shape: Shape, wide: bool) -> ctypes.CDLL:
-        return (compile_sixteen_lanes if wide else compile_kernel)(DRIVER.format(cpp_element=shape.cpp_element, **vars(shape)))
+        return (compile_sixteen_lanes if wide else compile_kernel)(
+            DRIVER.format(cpp_element=shape.cpp_element, **vars(shape))
+        )
 
     return build
 
