@@ -176,7 +176,7 @@ def test_a_link_that_leaves_the_folder(folder: Path, tmp_path: Path):
         (lambda data: data["model"].update(eos_token_ids=[1, "x"]), r"eos_token_ids\[1\]: expected int, got 'x'"),
         (lambda data: data["limits"].update(max_seq_len=0), "limits.max_seq_len must be at least 1, got 0"),
         (lambda data: data["limits"].update(max_seq_len=True), "expected int, got True"),
-        (lambda data: data["kv_cache"].update(dtype="fp8"), "kv_cache.dtype: expected KvDtype, got 'fp8'"),
+        (lambda data: data["kv_cache"].update(dtype="fp16"), "kv_cache.dtype: expected KvDtype, got 'fp16'"),
         (lambda data: data["kv_cache"]["groups"][1].update(window=0), "sliding_window group cannot have window 0"),
         (lambda data: data["target"].update(library="cpu/other.so"), "'cpu/other.so', which is not among"),
         (lambda data: data["target"].update(weights_bytes=99), "weights_bytes differs"),

@@ -154,7 +154,7 @@ def attention_library(
     return build
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_runner(attention_library: Callable[[Shape, bool], ctypes.CDLL]) -> Callable[..., AttentionRunner]:
     """make_runner(shape, wide=False, **options) -> a runner with an empty cache; wide: with vectors of 16 lanes."""
 
@@ -165,7 +165,7 @@ def make_runner(attention_library: Callable[[Shape, bool], ctypes.CDLL]) -> Call
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_sequence() -> Callable[..., Sequence]:
     """make_sequence(runner, tokens, seed) -> random q, k and v of that many tokens."""
 
