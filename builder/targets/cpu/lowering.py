@@ -250,10 +250,11 @@ class Lowering:
         return contiguous(self.plain(value, add=add).buffer, self.shape(value))
 
     def vector(self, name: str, data: np.ndarray) -> View:
-        """float32 [N], known now, in weights.bin."""
+        """float32 [N], known now, in weights.bin; a constant of the network from now on."""
         shape, kind = ir.Shape(data.shape), ir.TensorType(ir.DataType.FLOAT)
         value = ir.Value(name=name, shape=shape, type=kind, const_value=ir.tensor(data, name=name))
-        return contiguous(self.plain(value).buffer, self.shape(value))
+        self.network.graph.initializers[name] = value
+        return self.plain_view(value)
 
     def linear(self, sources: Sequence[ir.Value], *, transposed: bool = False, is_head: bool = False) -> LinearWeight:
         """The packed form of a static matrix, or of a gate and an up matrix."""

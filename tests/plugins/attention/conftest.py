@@ -88,7 +88,9 @@ class AttentionRunner:
         self.cache = np.full((num_blocks, library.block_bytes() + 64), 0xFF, np.uint8)  # another layer's part between
         self.free = list(np.random.default_rng(0).permutation(num_blocks))
         self.head_scales: list[np.ndarray | None] = [None, None]
-        if "PerHead" in shape.element:  # some elements of a normal distribution will be too large for them
+        if (
+            shape.kind is not None and "PerHead" in shape.element
+        ):  # some elements of a normal distribution will be too large for them
             step = 3 / LARGEST[shape.kind]
             self.head_scales = [np.linspace(s, 2 * s, shape.kv_heads, dtype=np.float32) for s in (step, 1.5 * step)]
 
