@@ -30,6 +30,17 @@ class BuildError(EnginesmithError):
     """A build could not be finished: a bad option, a full disk, or an engine that failed its check."""
 
 
+class OptionError(BuildError):
+    """An option that does not exist, a value that it cannot have, or options that contradict each other.
+
+    `field`: the option's name; None where it is not one alone.
+    """
+
+    def __init__(self, reason: str, field: str | None) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.reason, self.field = reason, field
+
+
 class ToolchainError(BuildError):
     """No usable C++ compiler, or the compiler refused the generated source."""
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from ..atomic import new_folder
 from ..checkpoint.checkpoint import Checkpoint, open_checkpoint
-from ..checkpoint.config import max_positions
 from ..checkpoint.layouts.layout import Layout
 from ..checkpoint.layouts.registry import layout_of
 from ..checkpoint.sizes import check_sizes
@@ -21,12 +20,11 @@ from ..runtime.tokenizer import load_tokenizer
 from .check import Reference, check, make_reference
 from .config import BuildConfig
 from .describe import LIBRARY, WEIGHTS, generation_defaults, manifest_of, save_network
+from .limits import choose_max_seq_len
 from .report import BuildReport
 from .targets.cpu import toolchain
 from .targets.cpu.target import choose_isa, plan
 from .targets.cpu.weights import write_weights
-
-DEFAULT_MAX_SEQ_LEN = 8192
 
 
 def build(
@@ -109,19 +107,6 @@ def build(
         with report.time("seal"), progress.task("seal"):
             write_engine(folder, manifest)
     return report
-
-
-def choose_max_seq_len(checkpoint: Checkpoint, config: BuildConfig) -> int:
-    """The engine's limit of prompt plus output, in tokens. Raises BuildError where the model cannot go that far."""
-    limit = max_positions(checkpoint.config)
-    if config.max_seq_len is None:
-        return min(limit or DEFAULT_MAX_SEQ_LEN, DEFAULT_MAX_SEQ_LEN)
-    if limit is not None and config.max_seq_len > limit:
-        raise BuildError(
-            f"max_seq_len {config.max_seq_len} is more than the {limit} tokens that the model was made for "
-            f"(its config.json); ask for {limit} or less"
-        )
-    return config.max_seq_len
 
 
 def has_tokenizer(folder: Path) -> bool:

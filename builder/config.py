@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from .options import Options
 
 
-class BuildConfig(BaseModel):
+class BuildConfig(Options):
     """How to build an engine. Token limits are counts of tokens; sizes are powers of no particular base."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     dtype: Literal["bf16", "fp32"] = Field(
         default="bf16",

@@ -24,6 +24,7 @@ REPORT = "quantization_report.json"  # only checkpoints that were quantized here
 _FINGERPRINT = "fingerprint"
 _LOCK = "lock"
 _SUFFIX = ".safetensors"
+_NOTE = ".json"
 _FILE_BYTES = 5_000_000_000  # of one file of weights, roughly: what Transformers cuts checkpoints into
 
 
@@ -61,20 +62,38 @@ class CheckpointFolder:
         os.close(self._lock)
 
     @property
+    def path(self) -> Path:
+        """Where shards lie until the folder is finished."""
+        return self._work
+
+    @property
     def shards(self) -> set[str]:
         """Keys of the shards that are written."""
         return {path.name.removesuffix(_SUFFIX) for path in self._work.glob(f"*{_SUFFIX}")}
 
-    def write(self, key: str, tensors: Mapping[str, np.ndarray]) -> None:
-        """Write tensors, by their full names, as the shard `key`; one that is there is replaced."""
+    def write(self, key: str, tensors: Mapping[str, np.ndarray], note: object = None) -> None:
+        """Write tensors, by their full names, as the shard `key`; one that is there is replaced.
+
+        `note`: JSON values to remember with the shard, which `finish` leaves out.
+        """
         contents = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
-        with self._named_on_failure(), new_safetensors(self._path(key), contents) as file:
-            for name, tensor in tensors.items():
-                file.write(name, tensor)
+        with self._named_on_failure():
+            _write_json(self._path(key).with_suffix(_NOTE), note)
+            with new_safetensors(self._path(key), contents) as file:
+                for name, tensor in tensors.items():
+                    file.write(name, tensor)
 
     def read(self, key: str) -> dict[str, np.ndarray]:
         """The tensors of a shard, as read-only views of its mapped file."""
-        return {name: self._reader.read(info) for name, info in read_header(self._path(key)).items()}
+        return {name: self._reader.read(info) for name, info in self.infos(key).items()}
+
+    def infos(self, key: str) -> dict[str, TensorInfo]:
+        """Where the tensors of a shard lie."""
+        return read_header(self._path(key))
+
+    def note(self, key: str) -> Any:
+        """What was noted with a shard."""
+        return json.loads(self._path(key).with_suffix(_NOTE).read_text(encoding="utf-8"))
 
     def finish(self, quantization_config: Mapping[str, Any], extra: Mapping[str, str] | None = None) -> None:
         """Make `output` of the shards, and take the work away.
@@ -144,7 +163,7 @@ class CheckpointFolder:
         record = self._work / _FINGERPRINT
         same = record.exists() and record.read_text(encoding="utf-8") == fingerprint
         for path in self._work.iterdir():
-            if path.name not in (_LOCK, _FINGERPRINT) and not (same and path.suffix == _SUFFIX and _is_whole(path)):
+            if path.name not in (_LOCK, _FINGERPRINT) and not (same and _is_kept(path)):
                 path.unlink()
         if not same:
             record.write_text(fingerprint, encoding="utf-8")
@@ -191,9 +210,12 @@ def _check_work(work: Path) -> None:
         raise BuildError(f"{work} is in the way, where unfinished checkpoints lie; remove it, or name another output")
 
 
-def _is_whole(path: Path) -> bool:
+def _is_kept(path: Path) -> bool:
+    """Whether a file is a whole shard, or the note of one."""
+    if path.suffix not in (_SUFFIX, _NOTE):
+        return False
     try:
-        read_header(path)
+        read_header(path.with_suffix(_SUFFIX))
     except CheckpointError:
         return False
     return True
@@ -204,5 +226,5 @@ def _natural(key: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", key)]
 
 
-def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+def _write_json(path: Path, value: object) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import click
-from pydantic import ValidationError
 
 from ..builder.config import BuildConfig
-from .options import given, pydantic_fields, with_options
+from .options import made_from, pydantic_fields, with_options
 from .progress import terminal_progress
 from .show import show_build
 
@@ -20,19 +19,10 @@ def command(checkpoint: str, output: Path, **options: object) -> None:
 
     The engine is written beside OUTPUT and renamed when it is whole; an older engine there is replaced.
     """
-    config = _config(options)
+    config = made_from(BuildConfig, options)
     from ..builder.build import build
     from ..checkpoint.sources import resolve
 
     progress = terminal_progress()
     report = build(resolve(checkpoint, progress), output, config, progress=progress)
     show_build(report, output)
-
-
-def _config(options: dict[str, object]) -> BuildConfig:
-    try:
-        return BuildConfig(**given(options))
-    except ValidationError as error:
-        first = error.errors()[0]
-        flag = "--" + str(first["loc"][0]).replace("_", "-") if first["loc"] else "options"
-        raise click.BadParameter(f"{first['msg']} (found {first['input']!r}).", param_hint=flag) from None

@@ -15,6 +15,7 @@ from . import stopping
 # Name -> one line of help: so that `enginesmith --help` imports no command.
 _COMMANDS = {
     "build": "Build an engine from a checkpoint.",
+    "quantize": "Quantize a checkpoint.",
     "run": "Generate text with an engine.",
     "eval": "Measure perplexity, and how far a model is from another.",
     "inspect": "Show what is inside an engine.",

@@ -6,13 +6,18 @@ import textwrap
 import types
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
 
+from ..errors import OptionError
+
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+    Model = TypeVar("Model", bound=BaseModel)
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -28,6 +33,8 @@ class Field:
     default: object
     help: str
     limits: Mapping[str, float]
+    required: bool = False
+    off: str = ""  # what a flag that is turned off is called; default: "no-" and its name
 
     @property
     def flag(self) -> str:
@@ -45,6 +52,8 @@ def pydantic_fields(model: "type[BaseModel]") -> list[Field]:
             limits={
                 key: getattr(m, key) for m in field.metadata for key in ("ge", "gt", "le", "lt") if hasattr(m, key)
             },
+            required=field.is_required(),
+            off=str(field.json_schema_extra["off"]) if isinstance(field.json_schema_extra, dict) else "",
         )
         for name, field in model.model_fields.items()
     ]
@@ -79,17 +88,35 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None and value != ()}
 
 
+def made_from(model: "type[Model]", options: Mapping[str, Any]) -> "Model":
+    """The options that the user gave, as a model; bad ones are usage errors that name the flag."""
+    try:
+        return model(**given(options))
+    except OptionError as error:
+        if error.field is None:
+            raise
+        raise click.BadParameter(f"{error.reason}.", param_hint="--" + error.field.replace("_", "-")) from None
+
+
 def _option(field: Field) -> Callable[[Any], Any] | None:
     kind, repeated = _plain_type(field.annotation)
     if kind is None:
         return None
     if kind is bool:
-        return click.option(f"{field.flag}/--no-{field.flag[2:]}", field.name, default=None, help=_help(field))
+        off = field.off or f"no-{field.flag[2:]}"
+        return click.option(f"{field.flag}/--{off}", field.name, default=None, help=_help(field))
     if kind is dict:
         return click.option(
             field.flag, field.name, multiple=True, metavar="ID=VALUE", help=_help(field), callback=_pairs
         )
-    return click.option(field.flag, field.name, type=_click_type(kind, field), multiple=repeated, help=_help(field))
+    return click.option(
+        field.flag,
+        field.name,
+        type=_click_type(kind, field),
+        multiple=repeated,
+        required=field.required,
+        help=_help(field),
+    )
 
 
 def _help(field: Field) -> str:
@@ -109,14 +136,16 @@ def _plain_type(annotation: Any) -> tuple[Any, bool]:
         return (arguments[0], True) if arguments[0] in (str, int, float) else (None, False)
     if origin in (dict, Mapping):
         return (dict, True) if tuple(arguments) == (int, float) else (None, False)
-    if origin is Literal or annotation in (str, int, float, bool):
+    if origin is Literal or annotation in (str, int, float, bool) or _is_enum(annotation):
         return annotation, False
     return None, False
 
 
 def _click_type(kind: Any, field: Field) -> click.ParamType:
     if get_origin(kind) is Literal:
-        return click.Choice([str(choice) for choice in get_args(kind)])
+        return _Choice(get_args(kind))
+    if _is_enum(kind):
+        return _Choice(tuple(kind))
     if kind is str:
         return click.STRING
     low, high = (field.limits.get("ge", field.limits.get("gt")), field.limits.get("le", field.limits.get("lt")))
@@ -129,6 +158,21 @@ def _click_type(kind: Any, field: Field) -> click.ParamType:
     if low is None and high is None:
         return click.INT if kind is int else click.FLOAT
     return click.IntRange(**limits) if kind is int else click.FloatRange(**limits)
+
+
+def _is_enum(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, StrEnum)
+
+
+class _Choice(click.Choice):
+    """One of some values, which need not be texts, given as text."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        super().__init__([str(value) for value in values])
+        self._values = {str(value): value for value in values}
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return self._values[super().convert(value, param, ctx)]
 
 
 def _pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> dict[int, float] | None:

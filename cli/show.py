@@ -1,5 +1,6 @@
 """Facts as people read them."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from ..builder.quantize.report import QuantizeReport
     from ..builder.report import BuildReport
 
 
@@ -52,3 +54,29 @@ def show_build(report: "BuildReport", output: Path) -> None:
     )
     if report.check is not None:
         section("Check against Transformers", check_facts(asdict(report.check)))
+
+
+def show_quantization(report: "QuantizeReport", output: Path) -> None:
+    """What a quantization made, with which data, and which layers are furthest off."""
+    reasons = Counter(report.left_alone.values())
+    alone = ", ".join(f"{count} ({reason})" for reason, count in reasons.items())
+    before, after = report.bytes_before, report.bytes_after
+    cache = f", KV cache {report.kv_cache}" if report.kv_cache else ""
+    data = report.calibration
+    section(
+        f"Quantized {output}",
+        {
+            "method": f"{report.method}, stored as {report.format}",
+            "scheme": f"{report.scheme}{cache}",
+            "linear layers": f"{len(report.layers)} quantized, {alone or 'none'} left alone",
+            "weights": f"{size(before)} before, {size(after)} after ({after / max(before, 1):.0%})",
+            "calibration": f"{data['tokens']} tokens {_from(data['source'])}, seed {data['seed']}" if data else "none",
+            "seconds": f"{report.seconds:.1f}",
+        },
+    )
+    what = "outputs" if data else "weights"
+    section(f"Furthest off, relative to the {what}", {each.name: f"{each.error:.2%}" for each in report.worst()})
+
+
+def _from(source: str) -> str:
+    return source if source.startswith("sampled") else f"of {source}"

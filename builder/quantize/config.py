@@ -2,18 +2,17 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field, model_validator
 
 from ...quantization.scheme import ActivationScheme, KvType, LinearScheme, WeightScheme, WeightType
+from ..options import Options
 
 Method = Literal["rtn", "awq", "gptq", "smoothquant", "fp8"]
 Format = Literal["compressed-tensors", "awq", "gptq"]
 
 
-class QuantizeConfig(BaseModel):
+class QuantizeConfig(Options):
     """How to quantize a checkpoint."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     method: Method = Field(description="The algorithm; see docs/quantization.md.")
     bits: Literal[4, 8] | None = Field(
@@ -22,7 +21,11 @@ class QuantizeConfig(BaseModel):
     group_size: Literal[32, 64, 128, -1] | None = Field(
         default=None, description="Weights along K that share a scale, -1 for all (default: 128 for 4 bits, -1 for 8)."
     )
-    symmetric: bool | None = Field(default=None, description="No zero points (default: with them for 4 bits).")
+    symmetric: bool | None = Field(
+        default=None,
+        description="Without or with zero points (default: with them for 4 bits in groups).",
+        json_schema_extra={"off": "asymmetric"},
+    )
     activations: Literal["none", "dynamic", "static"] | None = Field(
         default=None, description="Rounding of layers' inputs (smoothquant, fp8: dynamic by default; others: none)."
     )
@@ -40,6 +43,11 @@ class QuantizeConfig(BaseModel):
         default=(), description="Layers left alone, besides the head: names, or 're:' and a pattern."
     )
     seed: int = Field(default=0, description="Seed of sampled calibration data.")
+
+    @model_validator(mode="after")
+    def _is_a_scheme(self) -> "QuantizeConfig":
+        _ = self.scheme
+        return self
 
     @property
     def scheme(self) -> LinearScheme:

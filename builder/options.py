@@ -1,0 +1,30 @@
+"""Options, which the CLI, recipes and the Python API share: bad ones are errors that name the field."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..errors import OptionError, shown
+
+
+class _Meta(type(BaseModel)):
+    """Turns what pydantic raises where options are made into one of our errors.
+
+    Options inside another model (a recipe) are not made by a call: the other model's error tells where they are.
+    """
+
+    def __call__(cls, *arguments: Any, **values: Any) -> Any:
+        try:
+            return super().__call__(*arguments, **values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = str(first["loc"][0]) if first["loc"] else None
+            reason = first["msg"].removeprefix("Value error, ")
+            found = f" (found {shown(first['input'])})" if field else ""
+            raise OptionError(reason + found, field) from None
+
+
+class Options(BaseModel, metaclass=_Meta):
+    """Base of options. Raises OptionError for an unknown field, or a value that it cannot have."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)

@@ -1,0 +1,131 @@
+"""What each method does to one decoder layer, given its parameters and what calibration tells of its inputs."""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import BuildError
+from ...quantization import awq, fp8, gptq, rtn, smoothquant
+from ...quantization.activation import static_scale
+from ...quantization.quantized import QuantizedWeight
+from ...quantization.scheme import ActivationScheme
+from ...quantization.statistics import InputStatistics, relative_error
+from ...runtime.threads import physical_cores
+from .config import QuantizeConfig
+from .feeds import InputGroup, Layer
+from .folds import Fold
+from .selection import Block
+
+Parameters = MutableMapping[str, np.ndarray]
+Statistics = Mapping[str, InputStatistics]  # of the input of each group, by the name of its first layer
+
+
+@dataclass(frozen=True)
+class QuantizedLayer:
+    """A layer's new weight, float32 `values` [N, K] that it stands for, and how far it is off; see LayerReport."""
+
+    layer: Layer
+    weight: QuantizedWeight
+    values: np.ndarray
+    input_scale: float | None
+    weight_error: float
+    output_error: float | None
+
+
+def quantize_block(
+    block: Block,
+    parameters: Parameters,
+    dtypes: Mapping[str, np.dtype],
+    statistics: Statistics,
+    config: QuantizeConfig,
+) -> list[QuantizedLayer]:
+    """Quantize all chosen layers of a decoder layer.
+
+    `parameters`: float32 arrays by name. Where an input is scaled, those that absorb it are replaced by new ones,
+    rounded to `dtypes`, in which they will be stored, and weights by ones with scaled columns. `statistics` may be
+    empty for a method without calibration. Raises BuildError naming the layer that cannot be quantized.
+    """
+    scaled: dict[str, InputStatistics] = dict(statistics)
+    if config.method in ("awq", "smoothquant"):
+        for group in block.groups:
+            if group.fold is not None:
+                first = group.layers[0].name
+                scale = _search(group, parameters, statistics[first], config)
+                scale = _fold(group.fold, parameters, dtypes, scale, block)
+                for layer in group.layers:
+                    parameters[layer.parameter] = parameters[layer.parameter] * scale
+                scaled[first] = statistics[first].divided(scale)
+    jobs = [(layer, scaled.get(group.layers[0].name)) for group in block.groups for layer in group.layers]
+    with ThreadPoolExecutor(physical_cores()) as threads:  # NumPy's loops hold no lock
+        return list(threads.map(lambda job: _quantize(job[0], parameters[job[0].parameter], job[1], config), jobs))
+
+
+def _search(group: InputGroup, parameters: Parameters, found: InputStatistics, config: QuantizeConfig) -> np.ndarray:
+    weights = [parameters[layer.parameter] for layer in group.layers]
+    tied = group.fold.tied if group.fold else None
+    with _naming(group.layers[0]):
+        if config.method == "awq":
+            return awq.search_scales(weights, config.scheme.weight, found, tied)
+        return smoothquant.search_scales(weights, found, tied)
+
+
+def _fold(
+    fold: Fold, parameters: Parameters, dtypes: Mapping[str, np.dtype], scale: np.ndarray, block: Block
+) -> np.ndarray:
+    """Apply a fold and round what it changed; gives the scale [K] that this amounts to.
+
+    A norm's weight is stored in few bits: what its rounding changes, the layers' columns make up for.
+    """
+    before = {name: parameters[name] for name in fold.parameters}
+    fold.apply(parameters, scale)
+    rounded_later = {layer.parameter for layer in block.layers}
+    for divisor in fold.divisors:
+        name = divisor.parameter
+        if name in rounded_later:
+            continue
+        parameters[name] = parameters[name].astype(dtypes[name]).astype(np.float32)
+        if divisor is fold.divisors[0] and parameters[name].shape == scale.shape == divisor.channels.shape:
+            offset = np.float32(divisor.offset)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                exact = (before[name] + offset) / (parameters[name] + offset)
+            usable = np.isfinite(exact) & (exact > 0) & (divisor.channels >= 0)
+            scale = scale.copy()
+            scale[divisor.channels[usable]] = exact[usable]
+    return scale
+
+
+def _quantize(
+    layer: Layer, weight: np.ndarray, statistics: InputStatistics | None, config: QuantizeConfig
+) -> QuantizedLayer:
+    scheme = config.scheme
+    with _naming(layer):
+        match config.method:
+            case "gptq":
+                assert statistics is not None
+                made = gptq.quantize(weight, scheme.weight, statistics)
+            case "fp8":
+                made = fp8.quantize(weight, scheme.weight, per_tensor=config.per_tensor)
+            case _:
+                made = rtn.quantize(weight, scheme.weight, storable=True, statistics=statistics)
+    values = made.dequantize(scheme.weight.group_size)
+    is_static = scheme.activation is ActivationScheme.STATIC and statistics is not None
+    size = float(np.linalg.norm(weight))
+    return QuantizedLayer(
+        layer,
+        made,
+        values,
+        static_scale(statistics, scheme.weight.type) if is_static and statistics is not None else None,
+        float(np.linalg.norm(values - weight)) / size if size else 0.0,
+        None if statistics is None else relative_error(weight, values, statistics),
+    )
+
+
+@contextmanager
+def _naming(layer: Layer) -> Iterator[None]:
+    try:
+        yield
+    except BuildError as error:
+        raise BuildError(f"{layer.parameter}: {error}") from error

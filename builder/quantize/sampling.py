@@ -1,0 +1,97 @@
+"""Calibration data without data: text that the model itself writes.
+
+Liu et al., "LLM-QAT: Data-Free Quantization Aware Training for Large Language Models" (2023) draw the first token at
+random and sample the rest from the model, whose own outputs are closest to what it was trained on.
+"""
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from ...atomic import new_file
+from ...cache import cache_dir
+from ...checkpoint.checkpoint import Checkpoint
+from ...progress import Progress
+from ...runtime.llm import LLM
+from ...runtime.sampling_params import SamplingParams
+from ..build import build
+from ..config import BuildConfig
+from ..fingerprint import code_digest, digest, stamp
+from .config import QuantizeConfig
+
+_AT_ONCE = 64
+_CODE = ("plugins", "builder/targets", "builder/passes", "runtime")
+
+
+def sample(
+    checkpoint: Checkpoint, vocab_size: int, prefix: list[int], config: QuantizeConfig, progress: Progress
+) -> np.ndarray:
+    """int64 [samples, sequence_length]: after `prefix` a random token, then what the model goes on with.
+
+    An int8 engine is built in a temporary folder and samples at temperature 1, past ends of sequences, with a seed for
+    each sequence. The tokens are cached. Raises what `build` raises.
+    """
+    shape = (config.samples, config.sequence_length)
+    made_of = [*stamp(checkpoint.path), *shape, prefix, config.seed, code_digest(*_CODE)]
+    path = cache_dir("calibration") / f"{digest(made_of)[:32]}.npy"
+    tokens = _cached(path, shape)
+    if tokens is None:
+        tokens = _generate(checkpoint, _prompts(checkpoint, vocab_size, prefix, config), config, progress)
+        with new_file(path) as work, work.open("wb") as file:
+            np.save(file, tokens, allow_pickle=False)
+    return tokens
+
+
+def _prompts(checkpoint: Checkpoint, vocab_size: int, prefix: list[int], config: QuantizeConfig) -> list[list[int]]:
+    from .calibration import tokenizer_of
+
+    tokenizer = tokenizer_of(checkpoint)
+    special = tokenizer.special_ids if tokenizer else frozenset()
+    plain = [token for token in range(vocab_size) if token not in special]
+    drawn = np.random.default_rng(config.seed).choice(plain, config.samples)
+    room = config.sequence_length - 1  # at least one token is generated
+    return [[*prefix, int(token)][:room] for token in drawn]
+
+
+def _generate(
+    checkpoint: Checkpoint, prompts: list[list[int]], config: QuantizeConfig, progress: Progress
+) -> np.ndarray:
+    at_once = min(len(prompts), _AT_ONCE)
+    options = BuildConfig(
+        weights="int8",
+        max_batch_size=at_once,
+        max_seq_len=config.sequence_length,
+        max_num_tokens=max(at_once, _AT_ONCE),
+        check=False,
+    )
+    params = [
+        SamplingParams(
+            max_tokens=config.sequence_length - len(prompt), ignore_eos=True, seed=_seed(config.seed, number)
+        )
+        for number, prompt in enumerate(prompts)
+    ]
+    tokens: list[list[int]] = []
+    with tempfile.TemporaryDirectory(prefix="enginesmith-") as folder:
+        engine = Path(folder) / "engine"
+        build(checkpoint.path, engine, options, progress=progress)
+        with progress.task("calibration text", len(prompts)) as task, LLM(engine, verify=False) as llm:
+            for first in range(0, len(prompts), at_once):
+                batch = slice(first, first + at_once)
+                outputs = llm.generate(prompts[batch], params[batch])
+                tokens += [[*output.prompt_token_ids, *output.outputs[0].token_ids] for output in outputs]
+                task.advance(len(outputs))
+    return np.array(tokens, np.int64)
+
+
+def _seed(seed: int, number: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:8], "little")
+
+
+def _cached(path: Path, shape: tuple[int, int]) -> np.ndarray | None:
+    try:
+        tokens = np.load(path, allow_pickle=False)
+    except (OSError, ValueError):
+        return None
+    return tokens if tokens.shape == shape and tokens.dtype == np.int64 else None

@@ -1,0 +1,36 @@
+"""`enginesmith quantize`: a checkpoint in, a quantized checkpoint out."""
+
+from pathlib import Path
+
+import click
+
+from ..builder.quantize.config import QuantizeConfig
+from .options import made_from, pydantic_fields, with_options
+from .progress import terminal_progress
+from .show import show_quantization
+from .stream import remark
+
+
+@click.command("quantize")
+@click.argument("checkpoint")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The checkpoint folder to write.")
+@with_options(pydantic_fields(QuantizeConfig))
+def command(checkpoint: str, output: Path, **options: object) -> None:
+    """Quantize CHECKPOINT (a Hugging Face folder, a GGUF file, or a Hub id) to a checkpoint that engines, Transformers
+    and vLLM load.
+
+    Layers that are done are kept until all are: the same command goes on where it was interrupted.
+    """
+    config = made_from(QuantizeConfig, options)
+    from ..builder.quantize.quantize import quantize
+    from ..checkpoint.sources import resolve
+
+    progress = terminal_progress()
+    source = resolve(checkpoint, progress)
+    try:
+        report = quantize(source, output, config, progress=progress)
+    except (KeyboardInterrupt, SystemExit):
+        remark("Layers that were finished are kept: the same command goes on from there.")
+        raise
+    show_quantization(report, output)
+    remark(f"Go on with: enginesmith build {output} -o ENGINE")
