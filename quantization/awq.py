@@ -5,7 +5,6 @@ and Acceleration" (2023). The error of a layer's outputs is computed from the su
 """
 
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 
 import numpy as np
 
@@ -31,29 +30,29 @@ def search_scales(
     get equal scales. Round the scaled weights with `statistics.divided(scale)`, which clips groups as it was done in
     the search.
     """
-    of_inputs = mean_of_tied(statistics.absmean, tied)
-    of_weights = mean_of_tied(_mean_magnitude(weights, scheme), tied)
     metric = Metric.of(statistics.mean_hessian, scheme.group_size)
-    every = max(1, sum(map(len, weights)) // _ROWS)
-    sample = [weight[::every] for weight in weights]
 
     def error(of: Sequence[np.ndarray], scale: np.ndarray) -> float:
         return sum(_error(weight, scheme, metric, statistics.hessian, scale) for weight in of)
 
-    def tried(exponents: Iterable[float], powers: Sequence[bool]) -> list[tuple[float, float, bool, np.ndarray]]:
-        scales = [
-            (a, by_weights, normalised(of_inputs, of_weights, a, 1 - a if by_weights else 0))
-            for a in exponents
-            for by_weights in powers
-        ]
-        return [(error(sample, scale), a, by_weights, scale) for a, by_weights, scale in scales]
+    ones = np.ones(len(statistics.absmax), np.float32)
+    unscaled = error(weights, ones)
+    of_inputs = mean_of_tied(statistics.absmean, tied)
+    of_weights = mean_of_tied(_mean_magnitude(weights, scheme), tied)
+    every = max(1, sum(map(len, weights)) // _ROWS)
+    sample = [weight[::every] for weight in weights]
 
-    found = tried(_COARSE, (False, True))
-    _, exponent, by_weights, _ = best = min(found, key=itemgetter(0))
-    fine = [a for a in (exponent - _FINE, exponent + _FINE) if 0 <= a <= 1]
-    best = min([best, *tried(fine, (by_weights,))], key=itemgetter(0))
-    ones = np.ones_like(best[-1])
-    return best[-1] if error(weights, best[-1]) < error(weights, ones) else ones
+    def scale_of(exponent: float, by_weights: bool) -> np.ndarray:
+        return normalised(of_inputs, of_weights, exponent, 1 - exponent if by_weights else 0)
+
+    def errors(choices: Iterable[tuple[float, bool]]) -> dict[tuple[float, bool], float]:
+        return {choice: error(sample, scale_of(*choice)) for choice in choices}
+
+    found = errors((exponent, by_weights) for exponent in _COARSE for by_weights in (False, True))
+    exponent, by_weights = min(found, key=found.__getitem__)
+    found |= errors((fine, by_weights) for fine in (exponent - _FINE, exponent + _FINE) if 0 <= fine <= 1)
+    best = scale_of(*min(found, key=found.__getitem__))
+    return best if error(weights, best) < unscaled else ones
 
 
 def _error(weight: np.ndarray, scheme: WeightScheme, metric: Metric, hessian: np.ndarray, scale: np.ndarray) -> float:

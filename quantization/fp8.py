@@ -4,12 +4,13 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import BuildError
+from .groups import row_blocks
 from .quantized import QuantizedWeight
 from .scales import check_finite, inverse
 from .scheme import WeightScheme, WeightType
 
 LARGEST = 448.0  # E4M3 has no infinity; beyond this a cast gives NaN
-_BLOCK_ELEMENTS = 1 << 17
+_LEAST = np.finfo(np.float32).smallest_normal  # a scale that can be divided by
 
 
 def quantize(weight: np.ndarray, scheme: WeightScheme, *, per_tensor: bool = False) -> QuantizedWeight:
@@ -28,13 +29,12 @@ def quantize(weight: np.ndarray, scheme: WeightScheme, *, per_tensor: bool = Fal
     size = scheme.group_size or max(k, 1)
     starts = np.arange(0, max(k, 1), size)
     widths = np.diff([*starts, k])
-    rows = max(1, _BLOCK_ELEMENTS // max(k, 1))
-    blocks = [slice(first, first + rows) for first in range(0, n, rows)] if k else []
+    blocks = list(row_blocks(n, k)) if k else []
     scale = np.ones((n, scheme.groups(k)), np.float32)
     for block in blocks:
         largest = np.maximum.reduceat(np.abs(np.asarray(weight[block], np.float32)), starts, axis=1)
         check_finite(largest, (block.start, 0))
-        scale[block] = largest / np.float32(LARGEST)
+        scale[block] = np.where(largest > 0, np.maximum(largest / np.float32(LARGEST), _LEAST), 0)
     if per_tensor and scale.size:
         scale[:] = scale.max()
     scale[scale == 0] = 1

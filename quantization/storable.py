@@ -18,7 +18,8 @@ from .scheme import WeightScheme, WeightType
 
 _RATIOS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5)  # of the range that is not clipped
 _COARSE_RATIOS = (1.0, 0.9, 0.8, 0.7, 0.6)
-_FEWER_STEPS = (14, 13, 12)  # of the 15 between the ends of an int4 group that lies on a grid but not at its ends
+_FEWER_STEPS = (14, 13, 12)  # between the ends of an int4 group, for groups on a grid of whose 16 values few are used
+_LARGEST = (7, 6, 5, 4)  # the same for symmetric grids: integers that the largest weight may become
 _REFITS = 2
 _LARGEST_STEP = float(np.finfo(np.float16).max)
 
@@ -87,20 +88,30 @@ def _candidates(
             yield cover * np.float32(ratio), zero
     if scheme.type is not WeightType.INT4:
         return
-    for steps in _FEWER_STEPS:
-        if scheme.symmetric:
-            yield np.maximum(high, -low) / np.float32(steps // 2 - 1), zeros[0]
-        else:
-            step = (high - low) / np.float32(steps)
-            yield step, np.clip(np.rint(-8 - low * inverse(step)), -8, 7)
+    if scheme.symmetric:
+        for largest in _LARGEST:
+            yield np.maximum(high, -low) / np.float32(largest), zeros[0]
+    else:
+        for steps in _FEWER_STEPS:
+            yield (high - low) / np.float32(steps), np.clip(np.rint(_zero(high, low, steps)), -8, 7)
 
 
 def _zeros(high: np.ndarray, low: np.ndarray) -> list[np.ndarray]:
     """The two whole numbers about the int4 zero that a group's range asks for."""
-    ideal = -8 - low * inverse((high - low) / np.float32(15))
+    ideal = _zero(high, low, 15)
     nearest = np.rint(ideal)
     other = nearest + np.where(ideal < nearest, -1, 1).astype(np.float32)
     return [np.clip(zero, -8, 7) for zero in (nearest, other)]
+
+
+def _zero(high: np.ndarray, low: np.ndarray, steps: int) -> np.ndarray:
+    """The zero, not whole, that sends `low` to -8 where so many steps make the range."""
+    return -8 - _divided(np.float32(steps) * low, high - low)
+
+
+def _divided(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x / y; 0 where y is 0."""
+    return np.divide(x, y, out=np.zeros_like(x), where=y != 0)
 
 
 class _Search:
@@ -129,7 +140,7 @@ class _Search:
         """Try the steps of least squares for the integers that the best grids give."""
         q = self._measured(self._round(self._step, self._zero))
         products = np.einsum("gkr,gkr->gr", q, self._measured(self._x))
-        fit = products * inverse(np.einsum("gkr,gkr->gr", q, q))
+        fit = _divided(products, np.einsum("gkr,gkr->gr", q, q))
         self.consider(fp16(np.where(fit > 0, fit, self._step)), self._zero)
 
     def best(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

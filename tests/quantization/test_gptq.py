@@ -1,0 +1,133 @@
+"""GPTQ against its paper's own updates, and against rounding to nearest."""
+
+import numpy as np
+import pytest
+from correlated import inputs, observed, weights
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from enginesmith.errors import BuildError
+from enginesmith.quantization import gptq, rtn
+from enginesmith.quantization.scheme import WeightScheme, WeightType
+from enginesmith.quantization.statistics import InputStatistics, relative_error
+from enginesmith.quantization.storable import levels
+
+INT4, INT8 = WeightType.INT4, WeightType.INT8
+SCHEMES = [
+    WeightScheme(INT4, 32, symmetric=False),
+    WeightScheme(INT4, 32),
+    WeightScheme(INT4),
+    WeightScheme(INT8, 32),
+    WeightScheme(INT8),
+]
+
+
+def surgeon(
+    w: np.ndarray, scheme: WeightScheme, statistics: InputStatistics, damping: float, act_order: bool
+) -> np.ndarray:
+    """Optimal brain surgery, a column at a time, in float64: round one, move all later ones to make up for it, remove
+    its row and column from the inverse Hessian by elimination. Integers [N, K] on the grids of `rtn`."""
+    grid = rtn.quantize(w, scheme, storable=True, statistics=statistics)
+    lowest, highest = levels(scheme.type)
+    hessian = statistics.hessian.astype(np.float64)
+    hessian += damping * np.diagonal(hessian).mean() * np.eye(len(hessian))
+    inverse = np.linalg.inv(hessian)
+    left = w.astype(np.float64)
+    q = np.empty(w.shape, np.int8)
+    k = w.shape[1]
+    order = np.argsort(-np.diagonal(statistics.hessian), kind="stable") if act_order else range(k)
+    for column in order:
+        group = column // (scheme.group_size or k)
+        scale = grid.scale[:, group]
+        zero = np.zeros_like(scale) if grid.zero is None else grid.zero[:, group]
+        q[:, column] = np.clip(np.rint(left[:, column] / scale) + zero, lowest, highest)
+        error = (left[:, column] - scale * (q[:, column] - zero)) / inverse[column, column]
+        left -= np.outer(error, inverse[column])
+        inverse -= np.outer(inverse[:, column], inverse[column]) / inverse[column, column]
+        inverse[column, column] = 1  # done with: nothing reaches it, nor it anything
+    return q
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+@pytest.mark.parametrize("act_order", [False, True])
+@pytest.mark.parametrize("damping", [0.01, 0.2])
+def test_equals_optimal_brain_surgery(scheme: WeightScheme, act_order: bool, damping: float) -> None:
+    k = 200  # more than a block, and not whole groups
+    w, statistics = weights(12, k), observed(inputs(600, k))
+    found = gptq.quantize(w, scheme, statistics, damping=damping, act_order=act_order)
+    expected = surgeon(w, scheme, statistics, damping, act_order)
+    # A weight halfway between two integers may go either way, and those after it in its row follow.
+    same = (found.q == expected).all(axis=1)
+    assert same.mean() >= (0.9 if scheme.type is INT4 else 0.6)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=str)
+def test_outputs_are_clearly_better_than_round_to_nearest(scheme: WeightScheme) -> None:
+    w, x = weights(96, 128), inputs(4000, 128)
+    seen, unseen = observed(x[:3000]), observed(x[3000:])
+    rounded = rtn.quantize(w, scheme, storable=True, statistics=seen).dequantize(scheme.group_size)
+    made = gptq.quantize(w, scheme, seen).dequantize(scheme.group_size)
+    assert relative_error(w, made, unseen) < 0.7 * relative_error(w, rounded, unseen)
+
+
+@settings(max_examples=25, deadline=None)
+@given(n=st.integers(1, 6), k=st.integers(32, 70), tokens=st.integers(1, 90), seed=st.integers(0, 99))
+def test_storable_whatever_the_inputs(n: int, k: int, tokens: int, seed: int) -> None:
+    """Also of fewer tokens than inputs: their Hessian is singular."""
+    scheme, w = SCHEMES[0], weights(n, k, seed)
+    statistics = observed(inputs(tokens, k, seed))
+    made = gptq.quantize(w, scheme, statistics)
+    grid = rtn.quantize(w, scheme, storable=True, statistics=statistics)
+    assert made.q.min() >= -8
+    assert made.q.max() <= 7
+    assert np.array_equal(made.scale, grid.scale)
+    assert made.zero is not None
+    assert grid.zero is not None
+    assert np.array_equal(made.zero, grid.zero)
+
+
+def test_dead_inputs_are_rounded_to_nearest() -> None:
+    x = inputs(500, 64)
+    x[:, [3, 40]] = 0
+    scheme, w = SCHEMES[0], weights(10, 64)
+    statistics = observed(x)
+    made, nearest = gptq.quantize(w, scheme, statistics), rtn.quantize(w, scheme, storable=True, statistics=statistics)
+    assert np.array_equal(made.q[:, [3, 40]], nearest.q[:, [3, 40]])
+    assert not np.array_equal(made.q, nearest.q)
+
+
+def test_no_inputs_at_all() -> None:
+    w, nothing = weights(4, 64), InputStatistics.empty(64)
+    made = gptq.quantize(w, SCHEMES[0], nothing)
+    assert np.array_equal(made.q, rtn.quantize(w, SCHEMES[0], storable=True, statistics=nothing).q)
+
+
+def test_damping_grows_until_the_hessian_is_positive_definite() -> None:
+    statistics = observed(inputs(500, 64))
+    statistics.hessian[np.diag_indices(64)] *= 0.9  # no sum of x xᵀ
+    assert np.linalg.eigvalsh(statistics.hessian)[0] < 0
+    w = weights(4, 64)
+    made = gptq.quantize(w, SCHEMES[0], statistics, damping=1e-6)
+    assert np.abs(made.dequantize(32) - w).max() < 0.05
+
+
+def test_a_hessian_that_is_none() -> None:
+    statistics = observed(inputs(500, 64))
+    statistics.hessian[0, 1] = statistics.hessian[1, 0] = 1e15
+    with pytest.raises(BuildError, match="not positive definite"):
+        gptq.quantize(weights(4, 64), SCHEMES[0], statistics)
+
+
+def test_weights_on_the_grid_come_back() -> None:
+    scheme = SCHEMES[0]
+    on_grid = rtn.quantize(weights(20, 96), scheme, storable=True).dequantize(32)
+    assert np.array_equal(gptq.quantize(on_grid, scheme, observed(inputs(400, 96))).dequantize(32), on_grid)
+
+
+def test_weights_that_cannot_be_quantized() -> None:
+    w = weights(4, 64)
+    w[2, 50] = np.nan
+    with pytest.raises(BuildError, match="row 2, group 1"):
+        gptq.quantize(w, SCHEMES[0], observed(inputs(100, 64)))
+    with pytest.raises(BuildError, match="larger than K"):
+        gptq.quantize(weights(4, 16), SCHEMES[0], observed(inputs(100, 16)))
