@@ -11,26 +11,23 @@ import numpy as np
 from ...quantization.quantized import QuantizedWeight
 from ..checkpoint import Checkpoint
 from . import bits
+from .awq_gemv import WIDEN, AwqGemvLayout
 from .layout import FLOATS, INT32, Layout, Part, Tensors, groups_of, integer, unsupported
 from .stored import StoredWeight, integer_weight
 
-_KNOWN = 'AWQ of 4 bits, version "gemm"'
+_KNOWN = 'AWQ of 4 bits, version "gemm" or "gemv"'
 ORDER = np.array([0, 2, 4, 6, 1, 3, 5, 7])  # which of its eight outputs lies in place 0, 1, ... of a word
 _PLACES = np.argsort(ORDER)
 
 
 class AwqLayout(Layout):
-    """`quant_method` "awq"."""
+    """`quant_method` "awq", version "gemm"."""
 
     markers = ("qweight",)
 
-    def __init__(self, checkpoint: Checkpoint, config: Mapping[str, object]) -> None:
-        width = integer(config, "bits" if "bits" in config else "w_bit")
-        version = str(config.get("version", "gemm")).lower()
-        if width != 4 or version != "gemm":
-            raise unsupported(checkpoint, f'AWQ of {width} bits, version "{version}"', self.markers, _KNOWN)
-        self.group_size = max(integer(config, "group_size" if "group_size" in config else "q_group_size"), 0)
-        self.title = f"AWQ, int4 in groups of {self.group_size or 'K'}"
+    def __init__(self, group_size: int) -> None:
+        self.group_size = group_size
+        self.title = f"AWQ, int4 in groups of {group_size or 'K'}"
 
     def parts(self, module: str, n: int, k: int) -> dict[str, Part]:
         groups, words = groups_of(k, self.group_size), -(-n // 8)
@@ -47,6 +44,21 @@ class AwqLayout(Layout):
             return QuantizedWeight(_outputs(tensors["qweight"], first, last), scale, zero)
 
         return integer_weight((n, k), 4, self.group_size, rows, symmetric=False, scales=tensors["scales"])
+
+
+def awq_layout(checkpoint: Checkpoint, config: Mapping[str, object]) -> Layout:
+    """The layout of the version that a config states; what was left unquantized, tensors tell, not config."""
+    width = integer(config, "bits" if "bits" in config else "w_bit")
+    version = str(config.get("version") or config.get("format") or "gemm").lower()
+    group_size = max(integer(config, "group_size" if "group_size" in config else "q_group_size"), 0)
+    if width != 4 or version not in ("gemm", "gemv"):
+        raise unsupported(checkpoint, f'AWQ of {width} bits, version "{version}"', AwqLayout.markers, _KNOWN)
+    if version == "gemm":
+        return AwqLayout(group_size)
+    if group_size not in WIDEN:
+        packing = f'AWQ of 4 bits, version "gemv", in groups of {group_size or "K"}'
+        raise unsupported(checkpoint, packing, AwqLayout.markers, f"groups of {', '.join(map(str, WIDEN))}")
+    return AwqGemvLayout(group_size)
 
 
 def _outputs(words: np.ndarray, first: int, last: int) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 from ...errors import CheckpointError
 from ...quantization.scheme import ActivationScheme
 from ..checkpoint import Checkpoint
+from .compressed_presets import preset
 from .fp8 import block_size
 from .layout import integer, unsupported
 
@@ -62,12 +63,16 @@ def read_groups(checkpoint: Checkpoint, config: Mapping[str, Any]) -> list[Confi
     sparsity = config.get("sparsity_config") or {}
     if sparsity and sparsity.get("format", "dense") != "dense":
         raise unsupported(checkpoint, f"compressed-tensors of sparse format {sparsity['format']}", _SUFFIXES, _KNOWN)
+    transforms = config.get("transform_config") or {}
+    if transforms.get("config_groups", transforms):
+        raise unsupported(checkpoint, "compressed-tensors with transforms of inputs", _SUFFIXES, _KNOWN)
     stated = config.get("config_groups")
-    if not isinstance(stated, dict) or not stated or not all(isinstance(group, dict) for group in stated.values()):
+    if not isinstance(stated, dict) or not stated:
         raise CheckpointError(
             f"{checkpoint.path}: quantization_config.config_groups should name groups of modules, found {stated!r}."
         )
-    groups = [_read(checkpoint, config, group) for group in stated.values() if group.get("weights")]
+    full = [group if isinstance(group, dict) else preset(checkpoint, name, group) for name, group in stated.items()]
+    groups = [_read(checkpoint, config, group) for group in full if group.get("weights")]
     by_name = [group for group in groups if _is_by_name(group)]
     by_class = [group for group in groups if not _is_by_name(group)]
     if len({str(group) for group in by_class}) > 1 or not groups:

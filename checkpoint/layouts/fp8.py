@@ -2,7 +2,7 @@
 
 Format: weight float8_e4m3fn [N, K]; weight_scale_inv, despite its name what weights are multiplied by, [N / 128,
 K / 128] for blocks of 128 x 128, or one number. With `activation_scheme` "static", activation_scale is what inputs are
-divided by before they are rounded.
+divided by before they are rounded. AutoFP8 calls the two weight_scale and input_scale.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,15 @@ from .layout import FLOATS, FP8, Layout, Part, Tensors, groups_of, unsupported
 from .stored import StoredWeight, fp8_weight
 
 _SCALES = (*FLOATS, DTYPES["F8_E8M0"])
+_NAMES = ("weight_scale_inv", "activation_scale"), ("weight_scale", "input_scale")
 _KNOWN = "FP8 in E4M3, with a scale for each block or tensor"
 
 
 class Fp8Layout(Layout):
     """`quant_method` "fp8"."""
 
-    markers = ("weight_scale_inv",)
+    markers = ("weight_scale_inv", "weight_scale")
+    ignorable = (r"\.(kv|[qkv])_scale$",)  # of a quantized KV cache
 
     def __init__(self, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
         form = str(config.get("fmt", "e4m3")).lower()
@@ -34,18 +36,20 @@ class Fp8Layout(Layout):
         self.block = block_size(checkpoint, config.get("weight_block_size"))
         self.activation = _activation(checkpoint, config.get("activation_scheme"))
         self.title = f"FP8 with a scale for each {'block' if self.block else 'tensor'}"
+        inverse = any(name.endswith(".weight_scale_inv") for name in checkpoint.tensors)
+        self._scale, self._input = _NAMES[0 if inverse else 1]
 
     def parts(self, module: str, n: int, k: int) -> dict[str, Part]:
         return {
             "weight": Part(FP8, ((n, k),)),
-            "weight_scale_inv": Part(_SCALES, block_shapes(n, k, self.block) if self.block else ((), (1,))),
-            "activation_scale": Part(FLOATS, ((), (1,)), required=self.activation is ActivationScheme.STATIC),
+            self._scale: Part(_SCALES, block_shapes(n, k, self.block) if self.block else ((), (1,))),
+            self._input: Part(FLOATS, ((), (1,)), required=self.activation is ActivationScheme.STATIC),
         }
 
     def weight(self, module: str, n: int, k: int, tensors: Tensors) -> StoredWeight:
         static = self.activation is ActivationScheme.STATIC
-        scale = input_scale(f"{module}.activation_scale", tensors["activation_scale"]) if static else None
-        return scaled_fp8(tensors["weight"], tensors["weight_scale_inv"], self.block, self.activation, scale)
+        scale = input_scale(f"{module}.{self._input}", tensors[self._input]) if static else None
+        return scaled_fp8(tensors["weight"], tensors[self._scale], self.block, self.activation, scale)
 
 
 def block_size(checkpoint: Checkpoint, value: object) -> tuple[int, int] | None:

@@ -44,7 +44,7 @@ class GptqLayout(Layout):
     markers = ("qweight",)
 
     def __init__(self, checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
-        form = str(config.get("checkpoint_format") or "gptq").lower()
+        form = str(config.get("checkpoint_format") or config.get("format") or "gptq").lower()
         self._form = "marlin" if config.get("is_marlin_format") else form
         self._usual = self._numbers(checkpoint, config)
         self._rules = self._dynamic(checkpoint, config)

@@ -19,6 +19,8 @@ FP8 = (DTYPES["F8_E4M3"],)
 FLOATS = tuple(DTYPES[name] for name in ("F16", "BF16", "F32"))
 INDICES = tuple(DTYPES[name] for name in ("I32", "I64"))
 
+_SCALES = ("scales", "weight_scale", "weight_scale_inv")
+
 Tensors = Mapping[str, np.ndarray]  # by suffix ("qweight"); those a module lacks are absent
 
 
@@ -106,6 +108,8 @@ class Layout(ABC):
             info = checkpoint.tensors[tensor]
             if problem := _problem(parts[suffix], info.dtype, info.shape):
                 wrong.append(f"{tensor}: {problem}")
+            elif suffix in _SCALES and not np.isfinite(checkpoint.read(tensor).astype(np.float32)).all():
+                wrong.append(f"{tensor}: holds NaN or an infinity; the file is damaged")
         found.used.update(stored.values())
         bias = f"{module}.bias"
         if bias in checkpoint.tensors and not checkpoint.read(bias).any():

@@ -6,18 +6,21 @@ from typing import Any
 from ...errors import CheckpointError
 from ..checkpoint import Checkpoint
 from ..config import decoder_config
-from .awq import AwqLayout
+from .awq import awq_layout
 from .compressed_tensors import CompressedTensorsLayout
+from .fbgemm_fp8 import FbgemmFp8Layout
 from .fp8 import Fp8Layout
 from .gptq import GptqLayout
 from .layout import Layout
 
 _LAYOUTS: dict[str, Callable[[Checkpoint, Mapping[str, Any]], Layout]] = {
-    "awq": AwqLayout,
+    "awq": awq_layout,
     "compressed-tensors": CompressedTensorsLayout,
+    "fbgemm_fp8": FbgemmFp8Layout,
     "fp8": Fp8Layout,
     "gptq": GptqLayout,
 }
+_ELSEWHERE = {"hf_quant_config.json": "modelopt"}  # files beside config.json that tell of a quantization
 
 
 def layout_of(checkpoint: Checkpoint) -> Layout | None:
@@ -30,13 +33,29 @@ def layout_of(checkpoint: Checkpoint) -> Layout | None:
     for part in (checkpoint.config, decoder_config(checkpoint.config)):
         config = config or part.get("quantization_config") or part.get("compression_config")
     if not config:
+        _see_that_nothing_else_says_so(checkpoint)
         return None
     if not isinstance(config, dict):
         raise CheckpointError(f"{checkpoint.path}: quantization_config should be an object, found {config!r}.")
-    method = str(config.get("quant_method", "unnamed")).lower()
+    method = str(config.get("quant_method") or _unnamed(config)).lower()
     if method not in _LAYOUTS:
-        raise CheckpointError(
-            f"{checkpoint.path}: its weights are already quantized by the method {method!r}, which is not read; known: "
-            f"{', '.join(_LAYOUTS)}. Use another quantization of this model, or the unquantized checkpoint."
-        )
+        raise _not_read(checkpoint, method)
     return _LAYOUTS[method](checkpoint, config)
+
+
+def _unnamed(config: Mapping[str, object]) -> str:
+    """The method of a config that names none: bitsandbytes did not always."""
+    return "bitsandbytes" if config.get("load_in_4bit") or config.get("load_in_8bit") else "unnamed"
+
+
+def _see_that_nothing_else_says_so(checkpoint: Checkpoint) -> None:
+    for name, method in _ELSEWHERE.items():
+        if (checkpoint.path / name).exists():
+            raise _not_read(checkpoint, f"{method} ({name})")
+
+
+def _not_read(checkpoint: Checkpoint, method: str) -> CheckpointError:
+    return CheckpointError(
+        f"{checkpoint.path}: its weights are already quantized by the method {method!r}, which is not read; known: "
+        f"{', '.join(_LAYOUTS)}. Use another quantization of this model, or the unquantized checkpoint."
+    )

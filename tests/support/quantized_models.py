@@ -72,6 +72,18 @@ def store_awq(grid: Grid) -> Tensors:
     }
 
 
+def store_awq_gemv(grid: Grid, group_size: int) -> Tensors:
+    """Zeros and scales of groups are filled up to whole words, and those to what kernels take at once."""
+    groups = grid.scale.shape[1]
+    words = -(-groups // 8)
+    at_once = {128: 1, 64: 2, 32: 4, 16: 8}[group_size]
+    while words % at_once:
+        words += 1
+    zero, scale = (np.zeros((len(grid.q), 8 * words), part.dtype) for part in (grid.zero, grid.scale))
+    zero[:, :groups], scale[:, :groups] = grid.zero, grid.scale
+    return {"qweight": pack_columns(grid.q, 4), "qzeros": pack_columns(zero, 4), "scales": scale}
+
+
 def store_gptq(grid: Grid, bits: int, added: int, *, g_idx: bool = True) -> Tensors:
     """`added` is 1 for the first convention: a zero of z is stored as z - 1, and so must be at least 1."""
     tensors = {

@@ -176,7 +176,62 @@ def test_other_packings_are_named(open_stored, form: str, weights: dict, packing
         layout_of(open_stored({"weight_packed": np.zeros((2, 3), np.int32)}, config(form, **weights)))
 
 
-@pytest.mark.parametrize("groups", [None, {}, {"W8A8": ["Linear"]}])
+PRESETS = {
+    "w4a16": ("pack-quantized", 4, 128, "int4-g128", "none"),
+    "W4A8": ("pack-quantized", 4, 128, "int4-g128", "none"),  # what int4 kernels do with inputs is theirs to say
+    "W8A16": ("pack-quantized", 8, 0, "int8", "none"),
+    "W8A8": ("int-quantized", 8, 0, "int8", "dynamic"),
+}
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets(open_stored, name: str) -> None:
+    form, bits, group, scheme, activation = PRESETS[name]
+    grid = random_grid(np.random.default_rng(0), 8, 256, bits, group, symmetric=True)
+    tensors = store_packed(grid, bits, symmetric=True) if form == "pack-quantized" else store_int8(grid)
+    weight = stored(open_stored(tensors, config(form) | {"config_groups": {name: ["Linear"]}}), 8, 256)
+    assert (str(weight.scheme), str(weight.activation)) == (scheme, activation)
+    np.testing.assert_array_equal(weight.dequantize(), grid.values())
+
+
+def test_w8a16_in_groups(open_stored) -> None:
+    grid = random_grid(np.random.default_rng(0), 8, 256, 8, 128, symmetric=True)
+    described = config("pack-quantized") | {"config_groups": {"W8A16": ["Linear"]}}
+    weight = stored(open_stored(store_packed(grid, 8, symmetric=True), described), 8, 256)
+    assert str(weight.scheme) == "int8-g128"
+    np.testing.assert_array_equal(weight.dequantize(), grid.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "block", "activation"),
+    [
+        ("FP8", (1,), (9, 256), "static"),
+        ("FP8_DYNAMIC", (9, 1), (1, 256), "dynamic"),
+        ("FP8_BLOCK", (1, 2), (128, 128), "dynamic"),
+    ],
+)
+def test_fp8_presets(open_stored, name: str, shape: tuple[int, ...], block: tuple[int, int], activation: str) -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.normal(0, 50, (9, 256)).astype(FP8)
+    scale = rng.uniform(1e-4, 1e-2, shape).astype(np.float32)
+    tensors = {"weight": weight, "weight_scale": scale, "input_scale": np.float32([0.5])}
+    found = stored(open_stored(tensors, config("float-quantized") | {"config_groups": {name: ["Linear"]}}), 9, 256)
+    assert str(found.activation) == activation
+    values = fp8_values(weight, scale.reshape(-1, scale.shape[-1]), block)
+    np.testing.assert_array_equal(found.dequantize(), values)
+
+
+def test_transforms_are_not_ignored(open_stored) -> None:
+    described = config("int-quantized", num_bits=8, strategy="channel")
+    tensors = store_int8(random_grid(np.random.default_rng(0), 8, 32, 8, 0, symmetric=True))
+    for harmless in ({}, {"config_groups": {}}):
+        assert layout_of(open_stored(tensors, described | {"transform_config": harmless}))
+    rotated = {"config_groups": {"R1": {"type": "hadamard"}}}
+    with pytest.raises(CheckpointError, match="compressed-tensors with transforms of inputs"):
+        layout_of(open_stored(tensors, described | {"transform_config": rotated}))
+
+
+@pytest.mark.parametrize("groups", [None, {}, {"W9A8": ["Linear"]}, {"W8A8": "Linear"}])
 def test_groups_that_say_nothing(open_stored, groups: object) -> None:
     described = config("int-quantized") | {"config_groups": groups}
     with pytest.raises(CheckpointError, match="config_groups should name groups of modules"):

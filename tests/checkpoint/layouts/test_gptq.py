@@ -114,3 +114,46 @@ def test_scales_that_fp16_cannot_hold(open_stored) -> None:
     assert weight.scheme is None
     assert "fp16" in weight.reason
     np.testing.assert_array_equal(weight.dequantize(), grid.values())
+
+
+def test_rules_for_single_modules(open_stored) -> None:
+    """ "-:" are not quantized, "+:" and bare patterns are otherwise, and the first that fits wins."""
+    usual = random_grid(np.random.default_rng(0), 8, 32, 4, 16, symmetric=True)
+    eight = random_grid(np.random.default_rng(1), 8, 32, 8, 0, symmetric=True)
+    finer = random_grid(np.random.default_rng(2), 8, 32, 4, 8, symmetric=True)
+    rules = {
+        r"-:.*\.k_proj": {},
+        r"+:a\.v_proj": {"bits": 8, "group_size": -1},
+        r".*_proj": {"group_size": 8},
+    }
+    grids = {"a.q": usual, "a.v_proj": eight, "a.o_proj": finer}
+    tensors = {"k_proj.weight": np.ones((2, 2), np.float32)}
+    for name, grid in grids.items():
+        bits = 8 if grid is eight else 4
+        tensors |= {f"{name[2:]}.{suffix}": part for suffix, part in store_gptq(grid, bits, 1).items()}
+    checkpoint = open_stored(tensors, config(4, 16, True, dynamic=rules))
+    layout = layout_of(checkpoint)
+    assert layout is not None
+    assert layout.title == "GPTQ, int4 in groups of 16 and int8 in groups of K and int4 in groups of 8, gptq zeros"
+    shapes = {f"{name}.weight": (8, 32) for name in grids} | {"a.k_proj.weight": (2, 2)}
+    weights = bind_weights(checkpoint, layout, shapes)
+    assert [str(weights.stored[f"{name}.weight"].scheme) for name in grids] == ["int4-g16", "int8", "int4-g8"]
+    for name, grid in grids.items():
+        np.testing.assert_array_equal(weights.values(f"{name}.weight"), grid.values())
+    assert "a.k_proj.weight" in weights.tensors
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        (["a"], "dynamic should map patterns to objects"),
+        ({"a": 3}, "dynamic should map patterns to objects"),
+        ({"+:(": {}}, r"'\+:\(' is no pattern: "),
+        ({"a": {"bits": 3}}, "packed as GPTQ of 3 bits"),
+        ({"a": {"group_size": "all"}}, "group_size should be a whole number, found 'all'"),
+    ],
+)
+def test_rules_that_make_no_sense(open_stored, rules: object, message: str) -> None:
+    tensors = store_gptq(random_grid(np.random.default_rng(0), 8, 16, 4, 8, symmetric=True), 4, 1)
+    with pytest.raises(CheckpointError, match=message):
+        layout_of(open_stored(tensors, config(4, 8, True, dynamic=rules)))
