@@ -23,7 +23,8 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     writer.add_uint32("llama.block_count", 3)
     writer.add_float32("llama.rope.freq_base", 0.5)
     writer.add_array("tokenizer.ggml.tokens", ["a", "bb", "ccc"])
-    writer.add_array("tokenizer.ggml.token_type", [1, 2, 3])
+    writer.add_array("tokenizer.ggml.token_type", [1] * 2000)
+    writer.add_array("llama.attention.sliding_window_pattern", [True, False, True])
     writer.add_string("tokenizer.chat_template", "hé")
     writer.add_tensor("norm", np.arange(5, dtype=np.float32))
     writer.add_tensor("w", Q8, raw_dtype=GGMLQuantizationType.Q8_0)
@@ -50,6 +51,8 @@ def test_reads_what_llama_cpp_writes(content: bytes, write) -> None:
     assert file.metadata["llama.rope.freq_base"] == 0.5
     assert file.metadata["tokenizer.chat_template"] == "hé"
     assert file.metadata["tokenizer.ggml.tokens"] == 3
+    assert file.metadata["tokenizer.ggml.token_type"] == 2000
+    assert file.metadata["llama.attention.sliding_window_pattern"] == (True, False, True)
     tensors = {tensor.name: tensor for tensor in file.tensors}
     assert {name: tensor.shape for name, tensor in tensors.items()} == {"norm": (5,), "w": (6, 64), "half": (6, 64)}
     assert np.array_equal(tensors["norm"].dequantize(), np.arange(5))

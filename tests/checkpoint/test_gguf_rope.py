@@ -58,6 +58,23 @@ def test_no_scaling(file: GgufFile) -> None:
     assert rope_from_gguf(file, CONFIG) is None
 
 
+def test_layers_of_two_kinds() -> None:
+    """Scaling is that of full attention, and layers with a window may have their own base."""
+    local, full = ({"rope_type": "default", "rope_theta": theta} for theta in (10000.0, 1e6))
+    config = SimpleNamespace(rope_parameters={"sliding_attention": local, "full_attention": full})
+    assert rope_from_gguf(gguf(), config) is None
+    assert rope_from_gguf(gguf({"type": "linear", "factor": 8.0}), config) == {
+        "sliding_attention": local,
+        "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+    }
+    file = gguf()
+    file.metadata["llama.rope.freq_base_swa"] = 500.0
+    assert rope_from_gguf(file, config) == {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "full_attention": full,
+    }
+
+
 def test_linear_and_yarn() -> None:
     assert rope_from_gguf(gguf({"type": "linear", "factor": 4.0}), CONFIG) == {
         "rope_theta": 500000.0,
