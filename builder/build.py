@@ -33,12 +33,14 @@ def build(
     config: BuildConfig | None = None,
     *,
     progress: Progress | None = None,
+    name: str | None = None,
 ) -> BuildReport:
     """Build the engine folder `output` from a Hugging Face folder or a GGUF file.
 
-    The folder appears whole, or not at all. Raises CheckpointError (not a usable checkpoint), UnsupportedModelError (it
-    needs an operation that the target lacks, named), ToolchainError (no compiler), BuildError (a bad option, a full
-    disk, or an engine whose logits are too far from those of Transformers).
+    `name`: of the model; default: what the checkpoint calls itself. The folder appears whole, or not at all. Raises
+    CheckpointError (not a usable checkpoint), UnsupportedModelError (it needs an operation that the target lacks,
+    named), ToolchainError (no compiler), BuildError (a bad option, a full disk, or an engine whose logits are too far
+    from those of Transformers).
     """
     config, progress = config or BuildConfig(), progress or NoProgress()
     output = Path(output)
@@ -98,7 +100,7 @@ def build(
         finally:
             if compilation is not None:
                 compilation.cancel()
-        manifest = manifest_of(opened, network, planned)
+        manifest = manifest_of(opened, network, planned, name)
         save_network(network, planned.program, folder / "network.onnx")
         if reference is not None:
             with report.time("check"):

@@ -76,15 +76,23 @@ def check(engine: EngineDir, reference: Reference, plan: CpuPlan, progress: Prog
             found.append(engine_logits(executor, engine, prompt))
             task.advance()
     expected = np.concatenate(reference.logits)
-    result = compare(np.concatenate(found), expected, *bars(plan.config, plan.stored_type))
+    distance_bar, kl_bar = bars(plan.config, plan.stored_type)
+    distance_bar, kl_bar = plan.config.check_distance or distance_bar, plan.config.check_kl or kl_bar
+    result = compare(np.concatenate(found), expected, distance_bar, kl_bar)
     if not result.passed:
-        raise BuildError(
-            f"the engine disagrees with the model: worst logit distance {result.distance:.3g} of the spread (the bar "
-            f"for {plan.scheme} is {result.distance_bar:g}), mean KL divergence {result.kl:.3g} "
-            f"(bar {result.kl_bar:g}), top-1 agreement {result.top1:.0%}; report this model, or build it as it is "
-            "with --no-check"
-        )
+        raise BuildError(_failure(result, plan.scheme))
     return result
+
+
+def _failure(result: CheckResult, scheme: str) -> str:
+    """What is past its bar, and by how much."""
+    distance, kl = result.distance / result.distance_bar, result.kl / result.kl_bar
+    return (
+        f"the engine disagrees with the model: worst logit distance {result.distance:.3g} of the spread, "
+        f"{distance:.2g} times the bar for {scheme} ({result.distance_bar:g}); mean KL divergence {result.kl:.3g} "
+        f"nats, {kl:.2g} times the bar ({result.kl_bar:g}); top-1 agreement {result.top1:.0%}. Choose finer "
+        "quantization, allow more with --check-distance and --check-kl, or build it as it is with --no-check"
+    )
 
 
 def bars(config: BuildConfig, stored: WeightType | None = None) -> tuple[float, float]:

@@ -45,3 +45,11 @@ class BuildConfig(Options):
         default="native", description="Instruction set to compile for."
     )
     check: bool = Field(default=True, description="Compare the engine with Transformers at the end.")
+    check_distance: float | None = Field(
+        default=None,
+        gt=0,
+        description="Largest distance of a logit that the check allows, of its row's spread; default: the scheme's.",
+    )
+    check_kl: float | None = Field(
+        default=None, gt=0, description="Mean KL divergence that the check allows, in nats; default: the scheme's."
+    )

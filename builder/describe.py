@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +36,14 @@ LIBRARY = "cpu/engine.so"
 _GENERATION_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
-def manifest_of(checkpoint: Checkpoint, network: "Network", plan: CpuPlan) -> Manifest:
-    """All of engine.json but the digests."""
+def manifest_of(checkpoint: Checkpoint, network: "Network", plan: CpuPlan, name: str | None = None) -> Manifest:
+    """All of engine.json but the digests. `name`: of the model; default: what the checkpoint calls itself."""
     config, program = plan.config, plan.program
+    facts = model_facts(checkpoint, network, plan)
     return Manifest(
         builder_version=__version__,
         abi_version=ABI_VERSION,
-        model=model_facts(checkpoint, network, plan),
+        model=replace(facts, name=name) if name else facts,
         limits=Limits(
             max_batch_size=config.max_batch_size, max_num_tokens=config.max_num_tokens, max_seq_len=plan.max_seq_len
         ),

@@ -50,7 +50,7 @@ def run(recipe: str, overrides: tuple[str, ...], output: Path | None, threads: i
     runner = Runner(loaded, output, progress)
     for step in runner.prepare():
         mark = click.style("=" if step.skipped else "+", fg="green")
-        click.echo(f"{mark} {step.name:<7} {step.detail}{' (unchanged)' if step.skipped else ''}", err=True)
+        click.echo(f"{mark} {step.name:<8} {step.detail}{' (unchanged)' if step.skipped else ''}", err=True)
 
     from ..runtime.llm import LLM
 

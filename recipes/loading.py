@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from ..errors import RecipeError, shown
 from .schema import Recipe
+from .strict_yaml import read_yaml
 
 _SHIPPED = Path(__file__).parent
 
@@ -51,7 +52,7 @@ def _find(name_or_path: str) -> Path:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise RecipeError(f"recipe {path} cannot be read: {error}") from None
     if not isinstance(data, dict):
@@ -65,7 +66,7 @@ def _apply(data: dict[str, Any], override: str) -> None:
     if not equals or not all(key.split(".")):
         raise RecipeError(f"--set {override}: expected KEY=VALUE with a dotted key, such as build.max_batch_size=8")
     try:
-        value = yaml.safe_load(text)
+        value = read_yaml(text)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise RecipeError(f"--set {override}: the value cannot be read: {error}") from None
     *parents, last = key.split(".")
@@ -114,7 +115,14 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _absolute(recipe: Recipe, base: Path) -> Recipe:
-    if recipe.source.path is None:
-        return recipe
-    source = str(base.resolve() / Path(recipe.source.path).expanduser())
-    return recipe.model_copy(update={"source": recipe.source.model_copy(update={"path": source})})
+    """The recipe with the files that it names as absolute paths."""
+    updates: dict[str, Any] = {}
+    if recipe.source.path is not None:
+        updates["source"] = recipe.source.model_copy(update={"path": _beside(base, recipe.source.path)})
+    if recipe.quality is not None and recipe.quality.text is not None:
+        updates["quality"] = recipe.quality.model_copy(update={"text": _beside(base, recipe.quality.text)})
+    return recipe.model_copy(update=updates)
+
+
+def _beside(base: Path, path: str) -> str:
+    return str(base.resolve() / Path(path).expanduser())

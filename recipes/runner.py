@@ -1,4 +1,4 @@
-"""The life of a recipe: source -> import -> build with its check -> demo -> bench.
+"""The life of a recipe: source -> import -> quantize -> build with its check -> quality -> demo -> bench.
 
 Every step leaves its result whole or not at all, and the journal beside the engine remembers which are done: run again,
 a recipe goes on where it was interrupted.
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..builder.build import build
+from ..builder.evaluate.evaluate import evaluate
+from ..builder.quantize.config import QuantizeConfig
 from ..checkpoint.checkpoint import open_checkpoint
 from ..checkpoint.sources import PypiFile, PypiSource, resolve
 from ..plugins.cpu.isa import native_isa
@@ -20,7 +22,8 @@ from ..runtime.engine_dir import MANIFEST
 from ..runtime.llm import LLM
 from ..runtime.outputs import CompletionOutput
 from .journal import Journal, code_digest, stamp
-from .schema import Recipe, Source
+from .quality import describe, figures, require_quality
+from .schema import Quality, Recipe, Source
 
 _BUILD_CODE = ("plugins", "checkpoint", "quantization", "builder")
 
@@ -54,8 +57,15 @@ class Runner:
             "import", origin, lambda: self._import(source), lambda path: (Path(path) / "config.json").exists()
         )
         yield Step("import", folder, skipped)
+        imported, made_from = folder, origin
+        if (quantize := self.recipe.quantize) is not None:
+            made_from = {**origin, "quantize": quantize.model_dump(), "code": code_digest(*_BUILD_CODE)}
+            folder, skipped = self._journal.once(
+                "quantize", made_from, lambda: self._quantize(imported, quantize), self._is_quantized
+            )
+            yield Step("quantize", folder, skipped)
         inputs = {
-            "checkpoint": origin,
+            "checkpoint": made_from,
             "config": self.recipe.build.model_dump(),
             "isa": native_isa(),
             "code": code_digest(*_BUILD_CODE),
@@ -65,6 +75,12 @@ class Runner:
         if (check := self.report.get("check")) is not None:
             detail = f"top-1 agreement {check['top1']:.0%}, KL divergence {check['kl']:.2g} nats"
             yield Step("check", detail, skipped)
+        if (quality := self.recipe.quality) is not None:
+            asked = quality.model_dump(exclude={"perplexity_ratio", "kl", "top1"})
+            inputs = {"engine": self._engine_digest(), "checkpoint": origin, "config": asked}
+            found, skipped = self._journal.once("quality", inputs, lambda: self._evaluate(imported, quality))
+            yield Step("quality", describe(found), skipped)
+            require_quality(self.recipe.name, quality, found)
 
     @property
     def report(self) -> dict[str, Any]:
@@ -85,8 +101,31 @@ class Runner:
     def _import(self, source: str) -> str:
         return str(open_checkpoint(source, self._progress).path.resolve())
 
+    def _quantize(self, folder: str, config: QuantizeConfig) -> str:
+        from ..builder.quantize.quantize import quantize
+
+        output = self.output.parent / f"{self.output.name}.checkpoint"
+        quantize(folder, output, config, progress=self._progress)
+        return str(output)
+
+    def _is_quantized(self, folder: str) -> bool:
+        return (Path(folder) / "config.json").exists()
+
+    def _evaluate(self, reference: str, quality: Quality) -> dict[str, float]:
+        found = evaluate(
+            self.output,
+            reference,
+            text=quality.text,
+            window=quality.window,
+            stride=quality.stride,
+            max_tokens=quality.tokens,
+            progress=self._progress,
+        )
+        return figures(found)
+
     def _build(self, folder: str) -> str:
-        build(folder, self.output, self.recipe.build, progress=self._progress)
+        name = model_name(self.recipe.source) or self.recipe.name
+        build(folder, self.output, self.recipe.build, progress=self._progress, name=name)
         return self._engine_digest()
 
     def _is_built(self, recorded: str) -> bool:
@@ -94,6 +133,14 @@ class Runner:
 
     def _engine_digest(self) -> str:
         return hashlib.sha256((self.output / MANIFEST).read_bytes()).hexdigest()
+
+
+def model_name(source: Source) -> str | None:
+    """What people call the model: the cache's folders carry digests."""
+    if source.parts is not None:
+        return None
+    named = source.hub or source.file or source.path or ""
+    return Path(named.partition("@")[0] if source.hub else named).name.removesuffix(".gguf")
 
 
 def _origin(source: Source) -> str | PypiSource:

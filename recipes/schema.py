@@ -5,6 +5,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ..builder.config import BuildConfig
+from ..builder.evaluate.windows import DEFAULT_TOKENS
+from ..builder.quantize.config import QuantizeConfig
 from ..errors import RequestError
 from ..runtime.sampling_params import SamplingParams
 from .workloads import Workload
@@ -84,12 +86,41 @@ class Bench(_Strict):
     threads: int | None = Field(None, ge=1, description="Default: the physical cores available.")
 
 
+class Quality(_Strict):
+    """How good the engine must be beside the unquantized checkpoint, on a text; see docs/quantization.md."""
+
+    perplexity_ratio: float | None = Field(None, gt=0, description="Most that its perplexity may be, of the other's.")
+    kl: float | None = Field(None, gt=0, description="Most that the mean KL divergence may be, in nats.")
+    top1: float | None = Field(None, ge=0, le=1, description="Least share of tokens on whose best both must agree.")
+    text: str | None = Field(None, description="A UTF-8 file; default: English text of the Python installation.")
+    window: int | None = Field(None, ge=2, description="Tokens the model sees at once; default: 512.")
+    stride: int | None = Field(None, ge=1, description="Tokens scored in each window; default: half of it.")
+    tokens: int = Field(DEFAULT_TOKENS, ge=2, description="Tokens of the text to use.")
+
+
 class Recipe(_Strict):
-    """A whole run: source -> import -> build -> check -> demo -> bench. `load` in loading.py reads one."""
+    """A whole run: source -> import -> quantize -> build -> check -> quality -> demo -> bench. `load` in loading.py
+    reads one.
+    """
 
     name: str = Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$")
     description: str = ""
     source: Source
+    quantize: QuantizeConfig | None = None
     build: BuildConfig = BuildConfig.model_validate({})
+    quality: Quality | None = None
     demo: Demo = Demo.model_validate({})
     bench: Bench | None = None
+
+    @field_validator("quantize")
+    @classmethod
+    def _is_one_scheme(cls, value: QuantizeConfig | None) -> QuantizeConfig | None:
+        if value is not None:
+            _ = value.scheme  # raises ValueError for options that contradict each other
+        return value
+
+    @model_validator(mode="after")
+    def _quantized_once(self) -> "Recipe":
+        if self.quantize is not None and self.build.weights is not None:
+            raise ValueError("quantize and build.weights both quantize the weights; leave one of them out")
+        return self

@@ -105,6 +105,13 @@ def test_the_check_sees_a_wrong_engine():
         assert not compare(np.where(right > 8, np.nan, right), right, distance_bar, kl_bar).passed
 
 
+def test_a_bar_of_ones_own_and_how_far_past_it(llama: Path, output: Path):
+    config = CONFIG.model_copy(update={"check": True, "check_kl": 1e-30})
+    with pytest.raises(BuildError, match=r"KL divergence \S+ nats, \S+ times the bar \(1e-30\).*--check-kl"):
+        build(llama, output, config)
+    assert nothing_beside(output)
+
+
 def change_weight(folder: Path, name: str, change: Callable[[np.ndarray], None]) -> None:
     from safetensors.numpy import load_file, save_file
 

@@ -129,3 +129,34 @@ def test_an_unknown_name_lists_those_there_are() -> None:
     with pytest.raises(RecipeError, match="did you mean 'smollm2-135m'") as error:
         load("smolm2-135m")
     assert "smollm2-135m-bf16" in str(error.value)
+
+
+def test_a_key_that_comes_twice_is_named_with_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_text("name: x\nsource: {path: m}\nbuild:\n  weights: int8\n  max_seq_len: 64\n  weights: int4\n")
+    with pytest.raises(RecipeError, match=r"r\.yaml.*line 6: the key 'weights' is given twice, first in line 4"):
+        load(str(path))
+
+
+def test_quantizing_and_bars_of_quality(recipe: Path, tmp_path: Path) -> None:
+    loaded = load(str(recipe), ["build.weights=null", "quantize={method: awq}", "quality={kl: 0.1, text: t.txt}"])
+    assert loaded.quantize is not None
+    assert str(loaded.quantize.scheme) == "int4-g128-zeros"
+    assert loaded.quality is not None
+    assert loaded.quality.text == str(tmp_path / "t.txt")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["quantize={method: awq}"], "quantize and build.weights both quantize the weights"),
+        (["build.weights=null", "quantize={method: fp8, bits: 4}"], "quantize: fp8 makes 8-bit weights, not 4"),
+        (["build.weights=null", "quantize={metod: awq}"], "quantize.metod: no such key; did you mean 'method'"),
+        (["quality={top1: 95}"], "quality.top1"),
+        (["build.check_kl=0"], "build.check_kl"),
+    ],
+)
+def test_mistakes_in_quantizing_and_bars(recipe: Path, overrides: list[str], said: str) -> None:
+    with pytest.raises(RecipeError) as error:
+        load(str(recipe), overrides)
+    assert said in str(error.value)
