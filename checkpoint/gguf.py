@@ -16,8 +16,9 @@ from ..progress import Progress
 from .gguf_config import complete_config
 from .gguf_file import GgufFile, read_gguf
 from .gguf_tensors import GgufTensors
+from .gguf_tokenizer import write_tokenizer
 
-_FORMAT = 2  # counts changes to what an import writes
+_FORMAT = 3  # counts changes to what an import writes
 _HASH_BYTES = 8 << 20
 
 
@@ -70,7 +71,7 @@ def _import(source: GgufFile, work: Path, progress: Progress) -> None:
     except (KeyError, ValueError, NotImplementedError) as error:
         raise CheckpointError(f"{path}: does not fit {type(model).__name__}: {error}") from error
     _write_config(model, tensors.dtype, work)
-    _write_tokenizer(path, config, work)
+    write_tokenizer(source, config.max_position_embeddings, work)
 
 
 def _write_config(model: Any, dtype: str, work: Path) -> None:
@@ -82,22 +83,6 @@ def _write_config(model: Any, dtype: str, work: Path) -> None:
     }
     _write_json(work / "config.json", config)
     _write_json(work / "generation_config.json", generation)
-
-
-def _write_tokenizer(path: Path, config: Any, work: Path) -> None:
-    """The tokenizer and chat template, converted by Transformers; keys that only its newest versions know go."""
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name, local_files_only=True)
-        tokenizer.save_pretrained(str(work))
-    except Exception as error:
-        raise CheckpointError(f"{path}: its tokenizer cannot be converted: {error}") from error
-    settings = json.loads((work / "tokenizer_config.json").read_bytes())
-    settings = {key: value for key, value in settings.items() if key not in ("backend", "is_local", "local_files_only")}
-    settings["tokenizer_class"] = "PreTrainedTokenizerFast"
-    settings["model_max_length"] = config.max_position_embeddings
-    _write_json(work / "tokenizer_config.json", settings)
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

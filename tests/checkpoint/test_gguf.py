@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from enginesmith.checkpoint.binding import bind
 from enginesmith.checkpoint.checkpoint import Checkpoint, open_checkpoint
@@ -14,6 +15,29 @@ from enginesmith.checkpoint.sources import resolve
 from enginesmith.errors import CheckpointError
 
 pytestmark = pytest.mark.slow
+
+# fmt: off
+TOKENS = {
+    "The capital of France is": [504, 3575, 282, 4649, 314],
+    "  two leading spaces": [216, 827, 2899, 5600],
+    "a  b   c    d": [81, 216, 278, 256, 265, 333, 287],
+    "line\nbreak\n\n\nbreaks\r\n": [1311, 198, 17653, 1116, 198, 43627, 2738],
+    "Grüße, naïve café — “quotes” …": [
+        27302, 7170, 34878, 85, 28, 15486, 46494, 37366, 1841, 619, 385, 2346, 573, 5548
+    ],
+    "def f(x):\n    return x ** 2  # comment\n": [
+        1604, 275, 24, 104, 727, 472, 1003, 1792, 1903, 216, 34, 216, 907, 5189, 198
+    ],
+    "1234567890 3.14159 1e-10 0x7f": [
+        33, 34, 35, 36, 37, 38, 39, 40, 41, 32, 216, 35, 30, 33, 36, 33, 37, 41, 216, 33, 85, 29, 33, 32, 216, 32,
+        104, 39, 86
+    ],
+    "<start_of_turn>user\nhi<end_of_turn>\n": [
+        44, 3738, 79, 1714, 79, 20589, 46, 4093, 198, 6004, 44, 486, 79, 1714, 79, 20589, 46, 198
+    ],
+    "ﬁ ligature ½ ² ™": [27141, 13042, 906, 216, 16738, 216, 19133, 4636, 222, 112],
+}
+# fmt: on
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +87,12 @@ def test_the_model_speaks(checkpoint: Checkpoint) -> None:
     tokens = tokenizer("The capital of France is", return_tensors="pt")
     text = tokenizer.decode(model.generate(**tokens, max_new_tokens=3, do_sample=False)[0])
     assert text.startswith("The capital of France is Paris")
+
+
+def test_tokens(checkpoint: Checkpoint) -> None:
+    """What llama.cpp's /tokenize answers."""
+    tokenizer = Tokenizer.from_file(str(checkpoint.path / "tokenizer.json"))
+    assert {text: tokenizer.encode(text).ids for text in TOKENS} == TOKENS
 
 
 def test_a_file_cut_short_leaves_nothing(gguf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
