@@ -1,8 +1,8 @@
 """Measures the linear kernels beside this machine's ceilings: `python benchmarks/kernels.py [--threads N]`.
 
 Prints a table: time a call, weights read a second and their share of the read bandwidth measured in the same run,
-operations a second and their share of the peak of the instruction that the weight type uses (FMA for fp32 and bf16,
-16-bit multiply-add for int8, 8-bit for int4; adding the product included, and for bf16 and int4 not unpacking).
+operations a second and their share of the peak of the AVX2 instruction that the weight type uses (FMA for fp32, bf16
+and fp8, 16-bit multiply-add for int8, 8-bit for int4; adding the product included, unpacking not).
 """
 
 import argparse
@@ -13,8 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from enginesmith.plugins.cpu.isa import Isa
+
 ROOT = Path(__file__).resolve().parent.parent
-FLAGS = ["-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=off", "-mavx2", "-mfma", "-mf16c", "-pthread"]
+FLAGS = ["-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=off", "-pthread"]
 
 
 def parse(line: str) -> dict[str, str | float]:
@@ -26,25 +28,29 @@ def parse(line: str) -> dict[str, str | float]:
     return result
 
 
-def measure(threads: int, weight_type: str) -> list[dict[str, str | float]]:
+def measure(threads: int, weight_type: str, isa: Isa, *, decode: bool) -> list[dict[str, str | float]]:
     """The ceilings, then a record a measurement."""
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "linear"
         source = ROOT / "benchmarks" / "linear.cpp"
         compiler = os.environ.get("CXX", "g++")
-        subprocess.run([compiler, *FLAGS, "-I", str(ROOT / "plugins"), str(source), "-o", str(program)], check=True)
-        output = subprocess.run([program, str(threads), weight_type], check=True, text=True, stdout=subprocess.PIPE)
+        flags = [*FLAGS, *isa.compiler_flags, "-I", str(ROOT / "plugins")]
+        subprocess.run([compiler, *flags, str(source), "-o", str(program)], check=True)
+        arguments = [str(threads), weight_type, "decode" if decode else ""]
+        output = subprocess.run([program, *arguments], check=True, text=True, stdout=subprocess.PIPE)
     return [parse(line) for line in output.stdout.splitlines()]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--threads", type=int, default=2)
-    types = "fp32, bf16, int8, int4-g32, int4-g64, int4-g128 or symmetric-int4-g64"
+    types = "fp32, bf16, fp8, fp8-g128, int8, int8-g64, int4-g32, int4-g64, int4-g128 or symmetric-int4-g64"
     parser.add_argument("--type", default="", help=f"{types}; all by default")
+    parser.add_argument("--isa", type=Isa, choices=list(Isa)[:2], default=Isa.AVX2, help="instructions to compile for")
+    parser.add_argument("--decode", action="store_true", help="one token through the layers of Llama 3.2 1B instead")
     parser.add_argument("--json", type=Path, help="write the records here, too")
     arguments = parser.parse_args()
-    ceilings, *records = measure(arguments.threads, arguments.type)
+    ceilings, *records = measure(arguments.threads, arguments.type, arguments.isa, decode=arguments.decode)
     print(
         f"{ceilings['threads']:.0f} threads: reads {ceilings['read']:.1f} GB/s, FMA {ceilings['fma']:.0f} GFLOP/s, "
         f"16-bit multiply-add {ceilings['madd']:.0f} GOP/s, 8-bit {ceilings['maddubs']:.0f} GOP/s"

@@ -14,7 +14,7 @@
 using namespace es;
 
 // One thread is timed by its own clock, which stands still while another process has the core.
-static bool g_alone;
+static bool g_alone, g_decode;
 static double now() {
   timespec t;
   clock_gettime(g_alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
@@ -103,7 +103,7 @@ static void measure_ceilings(ThreadPool& pool) {
 
 template <class W>
 static double ceiling() {
-  if constexpr (std::is_same_v<W, Fp32Weight> || std::is_same_v<W, Bf16Weight>) {
+  if constexpr (std::is_same_v<W, Fp32Weight> || std::is_same_v<W, Bf16Weight> || kIsFp8<W>) {
     return g_fma;
   } else {
     return W::kBits == 8 ? g_madd : g_maddubs;
@@ -156,8 +156,19 @@ static void measure(ThreadPool& pool, const char* type, std::initializer_list<in
   std::free(x), std::free(y), std::free(scratch);
 }
 
+// A token through the layers of Llama 3.2 1B.
+template <class W>
+static void measure_decode(ThreadPool& pool, const char* type) {
+  measure<W, 3072, 2048, false>(pool, type, {1});
+  measure<W, 2048, 2048, false>(pool, type, {1});
+  measure<W, 8192, 2048, true>(pool, type, {1});
+  measure<W, 2048, 8192, false>(pool, type, {1});
+  measure<W, 128256, 2048, false>(pool, type, {1});
+}
+
 template <class W>
 static void measure_type(ThreadPool& pool, const char* type) {
+  if (g_decode) return measure_decode<W>(pool, type);
   measure<W, 8192, 2048, false>(pool, type, {1, 2, 4, 8, 16, 512});
   measure<W, 2048, 8192, false>(pool, type, {1, 4, 512});
   measure<W, 576, 576, false>(pool, type, {1, 4, 16, 512});
@@ -168,11 +179,15 @@ int main(int argc, char** argv) {
   ThreadPool pool(argc > 1 ? std::atoi(argv[1]) : 2);
   g_alone = pool.threads() == 1;
   const char* only = argc > 2 ? argv[2] : "";
+  g_decode = argc > 3 && !std::strcmp(argv[3], "decode");
   measure_ceilings(pool);
   const auto wanted = [&](const char* name) { return std::strncmp(name, only, std::strlen(only)) == 0; };
   if (wanted("fp32")) measure_type<Fp32Weight>(pool, "fp32");
   if (wanted("bf16")) measure_type<Bf16Weight>(pool, "bf16");
+  if (wanted("fp8")) measure_type<Fp8Weight<0>>(pool, "fp8");
+  if (wanted("fp8-g128")) measure_type<Fp8Weight<128, Inputs::kDynamic>>(pool, "fp8-g128");
   if (wanted("int8")) measure_type<Int8Weight<0>>(pool, "int8");
+  if (wanted("int8-g64")) measure_type<Int8Weight<64>>(pool, "int8-g64");
   if (wanted("int4-g32")) measure_type<Int4Weight<32, true>>(pool, "int4-g32");
   if (wanted("int4-g64")) measure_type<Int4Weight<64, true>>(pool, "int4-g64");
   if (wanted("int4-g128")) measure_type<Int4Weight<128, true>>(pool, "int4-g128");

@@ -72,17 +72,19 @@ inline void store_words(void* p, Words x) { std::memcpy(p, &x, 64); }
 inline Words broadcast_word(int32_t x) {
   return each_word([&](int) { return x; });
 }
-// 32 E4M3 bytes, those of an even and of an odd k of 16 outputs, to pairs of bfloat16 of 2^-8 of their values.
-inline Words load_fp8_pairs(const uint8_t* p) {
-  return each_word([&](int i) {
-    uint32_t bits[2];
-    for (int j = 0; j < 2; j++) {
-      const uint32_t byte = p[16 * j + i];
-      const float value = _cvtsh_ss(static_cast<uint16_t>((byte & 0x80) << 8 | (byte & 0x7f) << 7));
-      std::memcpy(&bits[j], &value, 4);
+// 64 E4M3 bytes [4][2][4][2] of (output / 4, k / 2, output % 4, k % 2) to bfloat16 of 2^-8 of their values: pairs of
+// the first two k, and of the others.
+inline void load_fp8(const uint8_t* p, Words& first, Words& second) {
+  for (int i = 0; i < 16; i++)
+    for (int pair = 0; pair < 2; pair++) {
+      uint32_t bits[2];
+      for (int j = 0; j < 2; j++) {
+        const uint32_t byte = p[16 * (i / 4) + 8 * pair + 2 * (i % 4) + j];
+        const float value = _cvtsh_ss(static_cast<uint16_t>((byte & 0x80) << 8 | (byte & 0x7f) << 7));
+        std::memcpy(&bits[j], &value, 4);
+      }
+      (pair ? second : first).lane[i] = static_cast<int32_t>(bits[1] | bits[0] >> 16);
     }
-    return static_cast<int32_t>(bits[1] | bits[0] >> 16);
-  });
 }
 inline Words add(Words a, Words b) {
   return each_word([&](int i) { return a.lane[i] + b.lane[i]; });
@@ -129,14 +131,23 @@ ES_INLINE Floats load_fp16(const uint8_t* p) {
 ES_INLINE Words load_words(const void* p) { return _mm512_loadu_si512(p); }
 ES_INLINE void store_words(void* p, Words x) { _mm512_storeu_si512(p, x); }
 ES_INLINE Words broadcast_word(int32_t x) { return _mm512_set1_epi32(x); }
-// 32 E4M3 bytes, those of an even and of an odd k of 16 outputs, to pairs of bfloat16 of 2^-8 of their values. Shifted
-// into fp16, subnormals too, they are that; as floats they end in zeros.
-ES_INLINE Words load_fp8_pairs(const uint8_t* p) {
-  const __m512i words = _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  const __m512i halves = _mm512_and_si512(_mm512_slli_epi16(words, 7), _mm512_set1_epi16(static_cast<int16_t>(0xbfff)));
-  const __m512i even = _mm512_castps_si512(_mm512_cvtph_ps(_mm512_castsi512_si256(halves)));
-  const __m512i odd = _mm512_castps_si512(_mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1)));
-  return _mm512_or_si512(odd, _mm512_srli_epi32(even, 16));
+// 64 E4M3 bytes [4][2][4][2] of (output / 4, k / 2, output % 4, k % 2) to bfloat16 of 2^-8 of their values: pairs of
+// the first two k, and of the others. A bfloat16's upper byte follows from the upper four bits and its lower one is the
+// lower four, but for subnormals, which have tables.
+ES_INLINE void load_fp8(const uint8_t* p, Words& first, Words& second) {
+  const auto table = [](int64_t low, int64_t high)
+                         ES_INLINE_LAMBDA { return _mm512_broadcast_i32x4(_mm_set_epi64x(high, low)); };
+  const __m512i nibble = _mm512_set1_epi8(15), codes = _mm512_loadu_si512(p);
+  const __m512i low = _mm512_and_si512(codes, nibble), high = _mm512_and_si512(_mm512_srli_epi16(codes, 4), nibble);
+  const __mmask64 subnormal = _mm512_testn_epi8_mask(codes, _mm512_set1_epi8(0x78));
+  const __m512i small = _mm512_ternarylogic_epi32(low, high, _mm512_set1_epi8(8), 0xf8);  // low | (high & 8)
+  const __m512i lower = _mm512_mask_shuffle_epi8(_mm512_slli_epi16(low, 4), subnormal,
+                                                 table(0x60402000c0800000, 0x60402000c0800000), small);
+  const __m512i upper =
+      _mm512_mask_shuffle_epi8(_mm512_shuffle_epi8(table(0x3f3e3d3c3b3a3938, 0xbfbebdbcbbbab9b8), high), subnormal,
+                               table(0x3838383837373700, 0xb8b8b8b8b7b7b780), small);
+  first = _mm512_unpacklo_epi8(lower, upper);
+  second = _mm512_unpackhi_epi8(lower, upper);
 }
 ES_INLINE Words add(Words a, Words b) { return _mm512_add_epi32(a, b); }
 ES_INLINE Words low_nibbles(Words x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }

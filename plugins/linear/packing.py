@@ -154,7 +154,7 @@ class LinearLayout:
             else:
                 panels.write_bf16(weight, self.isa, scratch)
         elif self.scheme.type is WeightType.FP8:
-            panels.write_fp8(_whole(values.q.view(np.uint8), outputs), _whole(values.scale, outputs), scratch)
+            panels.write_fp8(_whole(values.q.view(np.uint8), outputs), _whole(values.scale, outputs), self.isa, scratch)
         else:
             scales = [_whole(part, outputs) for part in (values.scale, values.zero) if part is not None]
             self._write_integers(_whole(values.q, outputs), scales, scratch)

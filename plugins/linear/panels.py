@@ -56,13 +56,17 @@ def write_bf16(weight: np.ndarray, isa: Isa, out: np.ndarray) -> None:
     out.view(np.uint32).reshape(-1, 2, padded.shape[1] // 2, HALF)[...] = pairs.transpose(0, 1, 3, 2)
 
 
-def write_fp8(bits: np.ndarray, scale: np.ndarray, out: np.ndarray) -> None:
+def write_fp8(bits: np.ndarray, scale: np.ndarray, isa: Isa, out: np.ndarray) -> None:
     """bits: E4M3 as uint8 [32 P, K]; scale: float32 [32 P, groups], stored times 2^8 as kernels decode to 2^-8."""
     k = bits.shape[1]
+    padded = np.zeros((len(bits), fp8_padded(k)), np.uint8)
+    padded[:, :k] = bits
     body = fp8_padded(k) * PANEL
-    values = out[:, :body].reshape(-1, 2, fp8_padded(k), HALF)
-    values[:, :, :k] = bits.reshape(-1, 2, HALF, k).transpose(0, 1, 3, 2)
-    values[:, :, k:] = 0
+    if isa is Isa.AVX2:
+        lines = padded.reshape(-1, 2, HALF, fp8_padded(k) // 4, 4).transpose(0, 3, 1, 4, 2)
+    else:  # of an output: k / 4, k / 2 % 2, k % 2
+        lines = padded.reshape(-1, 2, 4, 4, fp8_padded(k) // 4, 2, 2).transpose(0, 4, 1, 2, 5, 3, 6)
+    out[:, :body] = lines.reshape(len(out), body)
     scales = (scale * np.float32(256)).reshape(len(out), PANEL, -1).transpose(0, 2, 1)
     out[:, body:] = np.ascontiguousarray(scales, np.float32).view(np.uint8).reshape(len(out), -1)
 

@@ -16,8 +16,7 @@ _AVX2 = {
     },
     WeightType.FP8: {
         "1-2": "FMA, whole panel in registers, widened there",
-        "3-18": "FMA 6x16 tiles, widened in registers",
-        "19-": "FMA 6x16 tiles, K in blocks of 256 widened once a row block",
+        "3-": "FMA 6x16 tiles, K in blocks of 256 widened once a row block",
     },
     WeightType.INT8: {
         "1-2": "16-bit multiply-add, whole panel in registers",

@@ -2,7 +2,7 @@
 // every number of rows: a row's sums do not see the other rows of its tile.
 #pragma once
 #include "cpu/amx.h"
-#include "linear/cpu/float_avx512.h"
+#include "linear/cpu/fp8_avx512.h"
 #include "linear/cpu/integer_avx512.h"
 
 namespace es::amx {
@@ -102,14 +102,14 @@ ES_NOINLINE inline void bf16_panel(const uint8_t* panel, int64_t k, const uint8_
 struct Fp8Sums {
   // 256 k at a time are unpacked to tiles of bf16.
   template <class W>
-  static void add(const uint8_t* panel, int64_t k, int64_t first, int64_t count, const Prepared<W>& x, int64_t row,
-                  int64_t rows, float* sums) {
+  static void add(const uint8_t* panel, int64_t first, int64_t count, const Prepared<W>& x, int64_t row, int64_t rows,
+                  float* sums) {
     alignas(64) uint8_t unpacked[avx512::kBlockK * 128];
     std::fill(sums, sums + rows * kPanel, 0.0f);
     RowTiles tiles;
     for (int64_t at = 0; at < count; at += 2 * avx512::kBlockK) {
       const int64_t blocks = ceil_div(std::min(2 * avx512::kBlockK, count - at), 32);
-      avx512::unpack_fp8(panel + (first + at) * kHalf, W::half_bytes(k), 16 * blocks, unpacked);
+      avx512::unpack_fp8(panel + (first + at) * kPanel, 8 * blocks, unpacked);
       for (int64_t r = 0; r < rows; r += 32) {
         tiles.resume(std::min<int64_t>(32, rows - r), sums + r * kPanel);
         for (int64_t b = 0; b < blocks; b++) {

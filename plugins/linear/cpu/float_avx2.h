@@ -1,4 +1,4 @@
-// fp32, bf16 and fp8 panels on AVX2: one FMA accumulator an output, k ascending, so that tiles never change a result.
+// fp32 and bf16 panels on AVX2: one FMA accumulator an output, k ascending, so that tiles never change a result.
 #pragma once
 #include <immintrin.h>
 
@@ -17,17 +17,6 @@ ES_INLINE void load16(const uint16_t* w, __m256& low, __m256& high) {
   const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w));
   low = _mm256_castsi256_ps(_mm256_slli_epi32(both, 16));
   high = _mm256_castsi256_ps(_mm256_and_si256(both, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
-}
-
-// E4M3 shifted into fp16, subnormals too, is 2^-8 of what it is.
-struct Fp8 {
-  uint8_t bits;
-};
-ES_INLINE void load16(const Fp8* w, __m256& low, __m256& high) {
-  const __m256i words = _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w)));
-  const __m256i halves = _mm256_and_si256(_mm256_slli_epi16(words, 7), _mm256_set1_epi16(static_cast<int16_t>(0xbfff)));
-  low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
-  high = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
 }
 
 // acc[R][32] += x[R][k] * w, over H halves that lie `half` elements apart.
@@ -53,8 +42,7 @@ ES_NOINLINE void float_tile(const E* w, int64_t half, const float* x, int64_t st
 }
 
 ES_INLINE const float* unpack(const float* w, int64_t, float*) { return w; }
-template <class E>
-ES_INLINE const float* unpack(const E* w, int64_t k, float* buffer) {
+ES_INLINE const float* unpack(const uint16_t* w, int64_t k, float* buffer) {
   for (int64_t i = 0; i < k; i++) {
     __m256 low, high;
     load16(w + i * kHalf, low, high);
@@ -66,7 +54,8 @@ ES_INLINE const float* unpack(const E* w, int64_t k, float* buffer) {
 
 // Few rows stream the panel as it lies: both halves at once while their sums fit in registers.
 template <class E>
-void float_stream(const E* panel, int64_t half, int64_t k, Rows x, int64_t rows, float* acc) {
+void float_stream(const E* panel, int64_t k, Rows x, int64_t rows, float* acc) {
+  const int64_t half = k * kHalf;
   if (rows <= 2) {
     for_row_tiles<2>(rows, [&](auto tile, int64_t r) { float_tile<tile, 2>(panel, half, x.row(r), x.stride, k, acc); });
     return;
@@ -77,16 +66,16 @@ void float_stream(const E* panel, int64_t half, int64_t k, Rows x, int64_t rows,
     });
 }
 
-// acc[rows][32] = x * panel of K = k, whose halves lie `half` elements apart.
+// acc[rows][32] = x * panel.
 template <class E>
-ES_NOINLINE void float_panel(const E* panel, int64_t half, int64_t k, Rows x, int64_t rows, float* acc) {
+ES_NOINLINE void float_panel(const E* panel, int64_t k, Rows x, int64_t rows, float* acc) {
   std::fill(acc, acc + rows * kPanel, 0.0f);
-  if (rows <= 6) return float_stream(panel, half, k, x, rows, acc);
+  if (rows <= 6) return float_stream(panel, k, x, rows, acc);
   alignas(64) float buffer[kBlockK * kHalf];
   for (int h = 0; h < 2; h++)
     for (int64_t first = 0; first < k; first += kBlockK) {
       const int64_t n = std::min(kBlockK, k - first);
-      const E* packed = panel + h * half + first * kHalf;
+      const E* packed = panel + h * k * kHalf + first * kHalf;
       const auto tiles = [&](const auto* w) {
         for_row_tiles<6>(rows, [&](auto tile, int64_t r) {
           float_tile<tile, 1>(w, 0, x.row(r) + first, x.stride, n, acc + r * kPanel + h * kHalf);
@@ -98,14 +87,5 @@ ES_NOINLINE void float_panel(const E* panel, int64_t half, int64_t k, Rows x, in
         tiles(unpack(packed, n, buffer));
     }
 }
-
-struct Fp8Sums {
-  template <class W>
-  static void add(const uint8_t* panel, int64_t k, int64_t first, int64_t count, const Prepared<W>& x, int64_t row,
-                  int64_t rows, float* sums) {
-    const Rows from{reinterpret_cast<const float*>(x.row(row, first)), x.stride / 4};
-    float_panel(reinterpret_cast<const Fp8*>(panel) + first * kHalf, W::half_bytes(k), count, from, rows, sums);
-  }
-};
 
 }  // namespace es::avx2

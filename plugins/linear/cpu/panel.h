@@ -35,6 +35,7 @@ void run_panel(const uint8_t* panel, int64_t k, const Prepared<W>& x, int64_t ro
 
 #else
 #include "linear/cpu/float_avx2.h"
+#include "linear/cpu/fp8_avx2.h"
 #include "linear/cpu/integer_avx2.h"
 
 namespace es {
@@ -42,9 +43,9 @@ namespace es {
 template <class W>
 void run_panel(const uint8_t* panel, int64_t k, const Prepared<W>& x, int64_t row, int64_t rows, float* acc) {
   if constexpr (std::is_same_v<W, Fp32Weight>)
-    avx2::float_panel(reinterpret_cast<const float*>(panel), k * kHalf, k, Rows{x.row(row), x.stride}, rows, acc);
+    avx2::float_panel(reinterpret_cast<const float*>(panel), k, Rows{x.row(row), x.stride}, rows, acc);
   else if constexpr (std::is_same_v<W, Bf16Weight>)
-    avx2::float_panel(reinterpret_cast<const uint16_t*>(panel), k * kHalf, k, Rows{x.row(row), x.stride}, rows, acc);
+    avx2::float_panel(reinterpret_cast<const uint16_t*>(panel), k, Rows{x.row(row), x.stride}, rows, acc);
   else if constexpr (kIsFp8<W>)
     fp8_panel<avx2::Fp8Sums>(panel, k, x, row, rows, acc);
   else
