@@ -214,7 +214,7 @@ def test_fp8_presets(open_stored, name: str, shape: tuple[int, ...], block: tupl
     rng = np.random.default_rng(0)
     weight = rng.normal(0, 50, (9, 256)).astype(FP8)
     scale = rng.uniform(1e-4, 1e-2, shape).astype(np.float32)
-    tensors = {"weight": weight, "weight_scale": scale, "input_scale": np.float32([0.5])}
+    tensors = {"weight": weight, "weight_scale": scale, "input_scale": np.full(1, 0.5, np.float32)}
     found = stored(open_stored(tensors, config("float-quantized") | {"config_groups": {name: ["Linear"]}}), 9, 256)
     assert str(found.activation) == activation
     values = fp8_values(weight, scale.reshape(-1, scale.shape[-1]), block)

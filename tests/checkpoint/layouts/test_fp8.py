@@ -79,8 +79,8 @@ def test_other_packings_are_named(open_stored, changes: dict) -> None:
 @pytest.mark.parametrize("activation", ["static", "dynamic"])
 def test_the_names_of_auto_fp8(open_stored, activation: str) -> None:
     weight = np.array([[1.0, -448.0], [0.5, 0.0]]).astype(FP8)
-    tensors = {"weight": weight, "weight_scale": np.float32([0.1]), "k_scale": np.float32(2)}
-    tensors |= {"input_scale": np.float32([0.25])} if activation == "static" else {}
+    tensors = {"weight": weight, "weight_scale": np.full(1, 0.1, np.float32), "k_scale": np.float32(2)}
+    tensors |= {"input_scale": np.full(1, 0.25, np.float32)} if activation == "static" else {}
     checkpoint = open_stored(tensors, {"quant_method": "fp8", "activation_scheme": activation})
     found = bind_weights(checkpoint, layout_of(checkpoint), {"a.weight": (2, 2)}).stored["a.weight"]
     np.testing.assert_array_equal(found.dequantize(), weight.astype(np.float32) * np.float32(0.1))
@@ -88,7 +88,7 @@ def test_the_names_of_auto_fp8(open_stored, activation: str) -> None:
 
 
 def test_static_inputs_need_their_scale(open_stored) -> None:
-    tensors = {"weight": np.zeros((2, 2), FP8), "weight_scale": np.float32([0.1])}
+    tensors = {"weight": np.zeros((2, 2), FP8), "weight_scale": np.full(1, 0.1, np.float32)}
     checkpoint = open_stored(tensors, {"quant_method": "fp8", "activation_scheme": "static"})
     with pytest.raises(CheckpointError, match=r"a\.input_scale: missing"):
         bind_weights(checkpoint, layout_of(checkpoint), {"a.weight": (2, 2)})
@@ -99,7 +99,11 @@ def test_fbgemm(open_stored, flat: bool) -> None:
     rng = np.random.default_rng(0)
     weight = rng.normal(0, 50, (9, 33)).astype(FP8)
     scale = rng.uniform(1e-4, 1e-2, (9, 1)).astype(np.float32)
-    tensors = {"weight": weight, "weight_scale": scale[:, 0] if flat else scale, "input_scale_ub": np.float32([1200])}
+    tensors = {
+        "weight": weight,
+        "weight_scale": scale[:, 0] if flat else scale,
+        "input_scale_ub": np.full(1, 1200, np.float32),
+    }
     checkpoint = open_stored(tensors, {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0})
     found = bind_weights(checkpoint, layout_of(checkpoint), {"a.weight": (9, 33)}).stored["a.weight"]
     np.testing.assert_array_equal(found.dequantize(), fp8_values(weight, scale, (1, 33)))
