@@ -7,6 +7,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .builder.build import build
     from .builder.config import BuildConfig
+    from .builder.quantize.config import QuantizeConfig
+    from .builder.quantize.quantize import quantize
     from .recipes.schema import Recipe
     from .runtime.llm import LLM
     from .runtime.sampling_params import SamplingParams
@@ -14,12 +16,14 @@ if TYPE_CHECKING:
 _HOME = {
     "build": ".builder.build",
     "BuildConfig": ".builder.config",
+    "quantize": ".builder.quantize.quantize",
+    "QuantizeConfig": ".builder.quantize.config",
     "LLM": ".runtime.llm",
     "SamplingParams": ".runtime.sampling_params",
     "Recipe": ".recipes.schema",
 }
 
-__all__ = ["LLM", "BuildConfig", "Recipe", "SamplingParams", "__version__", "build"]
+__all__ = ["LLM", "BuildConfig", "QuantizeConfig", "Recipe", "SamplingParams", "__version__", "build", "quantize"]
 
 
 def __getattr__(name: str) -> object:

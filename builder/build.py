@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..atomic import new_folder
 from ..checkpoint.checkpoint import Checkpoint, open_checkpoint
@@ -26,16 +27,21 @@ from .targets.cpu import toolchain
 from .targets.cpu.target import choose_isa, plan
 from .targets.cpu.weights import write_weights
 
+if TYPE_CHECKING:
+    from .quantize.config import QuantizeConfig
+    from .quantize.within_build import QuantizedSource
+
 
 def build(
     checkpoint: str | Path,
     output: str | Path,
     config: BuildConfig | None = None,
     *,
+    quantize: "QuantizeConfig | None" = None,
     progress: Progress | None = None,
     name: str | None = None,
 ) -> BuildReport:
-    """Build the engine folder `output` from a Hugging Face folder or a GGUF file.
+    """Build the engine folder `output` from a Hugging Face folder or a GGUF file, which `quantize` quantizes first.
 
     `name`: of the model; default: what the checkpoint calls itself. The folder appears whole, or not at all. Raises
     CheckpointError (not a usable checkpoint), UnsupportedModelError (it needs an operation that the target lacks,
@@ -45,9 +51,25 @@ def build(
     config, progress = config or BuildConfig(), progress or NoProgress()
     output = Path(output)
     _check_output(output)
+    if quantize is None:
+        return _build(checkpoint, output, config, progress)
+    from .quantize.within_build import quantized
+
+    choose_isa(config)
+    toolchain.find_compiler()  # an error now rather than after minutes
+    with quantized(checkpoint, output, config, quantize, progress) as source:
+        return _build(source.path, output, config, progress, source)
+
+
+def _build(
+    checkpoint: str | Path,
+    output: Path,
+    config: BuildConfig,
+    progress: Progress,
+    source: "QuantizedSource | None" = None,
+) -> BuildReport:
     isa = choose_isa(config)
     compiler = toolchain.find_compiler()
-
     opened = open_checkpoint(checkpoint, progress)
     layout = layout_of(opened)
     _check_scheme(config, layout)
@@ -57,7 +79,7 @@ def build(
     if config.kv_cache is None and layout is not None and layout.kv_cache is not None:
         config = config.model_copy(update={"kv_cache": layout.kv_cache.type.value})
     report = BuildReport(
-        checkpoint=str(checkpoint),
+        checkpoint=str(source.original.path if source else checkpoint),
         engine=str(output),
         architecture="",
         isa=str(isa),
@@ -102,6 +124,9 @@ def build(
                 compilation.cancel()
         manifest = manifest_of(opened, network, planned, name)
         save_network(network, planned.program, folder / "network.onnx")
+        if source is not None:
+            with report.time("reference"):
+                report.quantization = source.facts(reference, max_seq_len, progress)
         if reference is not None:
             with report.time("check"):
                 report.check = check(EngineDir(folder, manifest), reference, planned, progress)

@@ -1,10 +1,13 @@
 """Options, which the CLI, recipes and the Python API share: bad ones are errors that name the field."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..errors import OptionError, shown
+
+
+_Made = TypeVar("_Made")
 
 
 class _Meta(type(BaseModel)):
@@ -13,9 +16,9 @@ class _Meta(type(BaseModel)):
     Options inside another model (a recipe) are not made by a call: the other model's error tells where they are.
     """
 
-    def __call__(cls, *arguments: Any, **values: Any) -> Any:
+    def __call__(cls: type[_Made], *arguments: Any, **values: Any) -> _Made:  # type: ignore[misc]
         try:
-            return super().__call__(*arguments, **values)
+            return super().__call__(*arguments, **values)  # type: ignore[misc]
         except ValidationError as error:
             first = error.errors()[0]
             field = str(first["loc"][0]) if first["loc"] else None

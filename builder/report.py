@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .targets.cpu.emit_calls import layout_of
 from .targets.cpu.program import GatedMlpCall, LinearCall
@@ -65,6 +66,7 @@ class BuildReport:
     kv_bytes_per_token: int = 0
     work: Work | None = None
     check: CheckResult | None = None
+    quantization: dict[str, Any] | None = None  # what the build's own did, and what it changes; see QuantizeReport
     quantized: str = ""  # what the checkpoint's own quantization is
     dequantized: dict[str, str] = field(default_factory=dict)  # weights that kernels do not take so, and why
 

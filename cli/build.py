@@ -1,28 +1,55 @@
 """`enginesmith build`: a checkpoint in, an engine folder out."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from ..builder.config import BuildConfig
-from .options import made_from, pydantic_fields, with_options
+from ..builder.quantize.config import QuantizeConfig
+from .options import given, made_from, pydantic_fields, renamed, with_options
 from .progress import terminal_progress
 from .show import show_build
+
+_METHOD = "quantize"
+# Options that both have mean the same; how a checkpoint is stored that nobody sees does not matter.
+_SHARED, _UNUSED = ("group_size", "kv_cache"), ("format",)
+_quantize_fields = [
+    renamed(field, _METHOD, "Quantize first, by this method; see `enginesmith quantize -h`.")
+    if field.name == "method"
+    else renamed(field, field.name, f"With --quantize: {field.help}")
+    for field in pydantic_fields(QuantizeConfig)
+    if field.name not in (*_SHARED, *_UNUSED)
+]
 
 
 @click.command("build")
 @click.argument("checkpoint")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The engine folder to write.")
 @with_options(pydantic_fields(BuildConfig))
-def command(checkpoint: str, output: Path, **options: object) -> None:
+@with_options(_quantize_fields)
+def command(checkpoint: str, output: Path, **options: Any) -> None:
     """Build an engine from CHECKPOINT: a Hugging Face folder, a GGUF file, or a Hub id.
 
     The engine is written beside OUTPUT and renamed when it is whole; an older engine there is replaced.
     """
-    config = made_from(BuildConfig, options)
+    config, quantization = _configs(options)
     from ..builder.build import build
     from ..checkpoint.sources import resolve
 
     progress = terminal_progress()
-    report = build(resolve(checkpoint, progress), output, config, progress=progress)
+    report = build(resolve(checkpoint, progress), output, config, quantize=quantization, progress=progress)
     show_build(report, output)
+
+
+def _configs(options: dict[str, Any]) -> tuple[BuildConfig, QuantizeConfig | None]:
+    """The options of the build, and of the quantization before it if one was asked for."""
+    asked = given({field.name: options.pop(field.name) for field in _quantize_fields})
+    if _METHOD not in asked:
+        if asked:
+            flags = ", ".join("--" + name.replace("_", "-") for name in asked)
+            raise click.UsageError(f"{flags}: only with --quantize METHOD")
+        return made_from(BuildConfig, options), None
+    asked["method"] = asked.pop(_METHOD)
+    asked["group_size"] = options.pop("group_size")
+    return made_from(BuildConfig, options), made_from(QuantizeConfig, asked)

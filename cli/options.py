@@ -5,7 +5,7 @@ import inspect
 import textwrap
 import types
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -57,6 +57,11 @@ def pydantic_fields(model: "type[BaseModel]") -> list[Field]:
         )
         for name, field in model.model_fields.items()
     ]
+
+
+def renamed(field: Field, name: str, help: str) -> Field:
+    """The field as an option of another command, where it may be left out."""
+    return replace(field, name=name, help=help, required=False)
 
 
 def dataclass_fields(kind: type) -> list[Field]:

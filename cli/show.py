@@ -52,6 +52,8 @@ def show_build(report: "BuildReport", output: Path) -> None:
             "seconds": f"{sum(report.seconds.values()):.1f} ({seconds})",
         },
     )
+    if report.quantization is not None:
+        section("Quantized before", _quantization_facts(report.quantization))
     if report.check is not None:
         section("Check against Transformers", check_facts(asdict(report.check)))
 
@@ -76,6 +78,15 @@ def show_quantization(report: "QuantizeReport", output: Path) -> None:
     )
     what = "outputs" if data else "weights"
     section(f"Furthest off, relative to the {what}", {each.name: f"{each.error:.2%}" for each in report.worst()})
+
+
+def _quantization_facts(done: Mapping[str, Any]) -> dict[str, str]:
+    """What a build's own quantization did and changed, from its report."""
+    logits = done.get("logits")
+    facts = {"method": f"{done['method']}, {len(done['layers'])} linear layers to {done['scheme']}"}
+    if logits is not None:
+        facts["changes"] = f"mean KL divergence {logits['kl']:.2g} nats, top-1 agreement {logits['top1']:.0%}"
+    return facts
 
 
 def _from(source: str) -> str:

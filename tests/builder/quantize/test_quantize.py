@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from enginesmith.builder.build import build
 from enginesmith.builder.check import load_reference
+from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.dequantized import load_dequantized
 from enginesmith.builder.quantize import calibrated
 from enginesmith.builder.quantize import quantize as module
@@ -211,6 +213,26 @@ def test_a_weight_that_is_not_finite_is_named(checkpoint: Any, tmp_path: Path, t
     for options in ({"method": "rtn"}, {"method": "awq"}):
         with pytest.raises(BuildError, match=r"model\.layers\.1\.mlp\.up_proj\.weight holds nan at \[3, 4\]"):
             quantize(source, tmp_path / "out", config_of(text, group_size=32, **options))
+
+
+@pytest.mark.slow
+def test_a_build_that_quantizes_first(checkpoint: Any, tmp_path: Path, text: Path) -> None:
+    """Its engine is that of the checkpoint that `quantize` writes; nothing else is left."""
+    config, options = BuildConfig(dtype="fp32", max_num_tokens=48), config_of(text, method="awq", group_size=32)
+    source = checkpoint("qwen3")
+    report = build(source, tmp_path / "both", config, quantize=options)
+    quantize(source, tmp_path / source.name / "quantized", options)
+    build(tmp_path / source.name / "quantized", tmp_path / "after", config)
+    weights = [(tmp_path / name / "weights.bin").read_bytes() for name in ("both", "after")]
+    assert weights[0] == weights[1]
+    assert report.quantization is not None
+    assert report.quantization["logits"]["kl"] > 0
+    assert report.checkpoint == str(source)
+    manifest = json.loads((tmp_path / "both" / "engine.json").read_text())
+    assert manifest["model"]["name"] == source.name
+    assert not list(tmp_path.glob(".*"))
+    with pytest.raises(BuildError, match="exclude each other"):
+        build(source, tmp_path / "both", config.model_copy(update={"weights": "int8"}), quantize=options)
 
 
 def test_quantizing_again_is_refused(checkpoint: Any, tmp_path: Path) -> None:
