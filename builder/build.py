@@ -52,13 +52,13 @@ def build(
     output = Path(output)
     _check_output(output)
     if quantize is None:
-        return _build(checkpoint, output, config, progress)
+        return _build(checkpoint, output, config, progress, name)
     from .quantize.within_build import quantized
 
     choose_isa(config)
     toolchain.find_compiler()  # an error now rather than after minutes
     with quantized(checkpoint, output, config, quantize, progress) as source:
-        return _build(source.path, output, config, progress, source)
+        return _build(source.path, output, config, progress, name, source)
 
 
 def _build(
@@ -66,6 +66,7 @@ def _build(
     output: Path,
     config: BuildConfig,
     progress: Progress,
+    name: str | None,
     source: "QuantizedSource | None" = None,
 ) -> BuildReport:
     isa = choose_isa(config)

@@ -6,7 +6,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..errors import OptionError, shown
 
-
 _Made = TypeVar("_Made")
 
 

@@ -13,6 +13,7 @@ from ...quantization.statistics import InputStatistics
 from ..network import Network
 from .calibration import Calibration
 from .config import QuantizeConfig
+from .kv_scales import OBSERVED, observed, register_observed_attention, scales
 from .layered import LayeredModel, Parameters
 from .methods import quantize_block
 from .selection import Block, Selection
@@ -41,7 +42,8 @@ def quantize_calibrated(
         return
     with progress.task("calibrate", len(selection.blocks)) as task:
         length = calibration.tokens.shape[1]
-        model = LayeredModel(network, weights, length, max_seq_len)
+        register_observed_attention()
+        model = LayeredModel(network, weights, length, max_seq_len, OBSERVED if config.kv_cache else "eager")
         states = [model.embed(tokens) for tokens in _batches(calibration.tokens)]
         for index, block in enumerate(selection.blocks[: missing[-1] + 1]):
             parameters = model.load(index)
@@ -68,11 +70,12 @@ def _quantize(
     """Quantize decoder layer `index`, which is loaded, and save it; gives the hidden states after it."""
     for name, array in parameters.items():
         require_finite(name, array)
-    with _observed(model, block) as statistics:
+    with _observed(model, block) as statistics, observed() as cached:
         outputs = [model.run(index, state) for state in states]
+    kv_scales = scales(cached, model.names(), config.kv_cache) if config.kv_cache else {}
     before = dict(parameters)
     layers = quantize_block(block, parameters, shards.dtypes(block), statistics, config)
-    shards.save(block, {n: array for n, array in parameters.items() if array is not before[n]}, layers, {})
+    shards.save(block, {n: array for n, array in parameters.items() if array is not before[n]}, layers, kv_scales)
     if config.method != "gptq":
         return outputs
     model.assign({made.layer.parameter: made.values for made in layers})

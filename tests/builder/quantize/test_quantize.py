@@ -15,6 +15,7 @@ from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.dequantized import load_dequantized
 from enginesmith.builder.quantize import calibrated
 from enginesmith.builder.quantize import quantize as module
+from enginesmith.builder.quantize.calibration import calibrate
 from enginesmith.builder.quantize.config import QuantizeConfig
 from enginesmith.builder.quantize.quantize import quantize
 from enginesmith.builder.trace.trace import trace
@@ -22,6 +23,7 @@ from enginesmith.checkpoint.checkpoint import open_checkpoint
 from enginesmith.checkpoint.layouts.registry import layout_of
 from enginesmith.checkpoint.weights import Weights, bind_weights
 from enginesmith.errors import BuildError
+from enginesmith.progress import NoProgress
 
 TOKENS = np.random.default_rng(7).integers(3, 98, (4, 24))
 METHODS: dict[str, dict[str, Any]] = {
@@ -158,6 +160,23 @@ def test_layers_on_the_ignore_list_stay_as_they_are(checkpoint: Any, tmp_path: P
         np.testing.assert_array_equal(after.read(f"{name}.weight"), before.read(f"{name}.weight"))
     assert len(report.layers) == 11
     assert distance(tmp_path / "out", source) < BARS["int4"]
+
+
+@pytest.mark.parametrize("family", ["qwen3", "gemma3_text"])
+def test_scales_of_a_kv_cache(checkpoint: Any, tmp_path: Path, text: Path, family: str) -> None:
+    """They send the largest key and value of the calibration data to 127."""
+    source = checkpoint(family)
+    quantize(source, tmp_path / "out", config_of(text, method="rtn", bits=8, kv_cache="int8"))
+    opened = open_checkpoint(source)
+    tokens = calibrate(opened, 128, config_of(text, method="rtn"), NoProgress()).tokens
+    with torch.inference_mode():
+        cache = load_reference(opened)(input_ids=torch.from_numpy(tokens), use_cache=True).past_key_values
+    weights = read(tmp_path / "out")
+    assert len(weights.kv_scales) == len(cache.layers)
+    last = len(cache.layers) - 1  # one of full attention, all of whose keys and values the cache holds
+    scales = weights.kv_scales[f"model.layers.{last}.self_attn"]
+    np.testing.assert_allclose(scales.key * 127, cache.layers[last].keys.abs().max(), rtol=1e-4)
+    np.testing.assert_allclose(scales.value * 127, cache.layers[last].values.abs().max(), rtol=1e-4)
 
 
 def test_a_bf16_norm_that_absorbed_scales_loses_nothing(checkpoint: Any, tmp_path: Path, text: Path) -> None:
