@@ -13,6 +13,9 @@
 
 using namespace es;
 
+using Int8Cache = PerToken<Int8>;
+using Fp8Cache = PerToken<Fp8>;
+
 // One thread is timed by its own clock, which stands still while another process has the core.
 static int g_threads = 1;
 static double now() {
@@ -96,7 +99,7 @@ static void measure(ThreadPool& pool, const char* name, int sequences, int conte
   double pairs = 0;  // of a query and a key it sees
   for (int i = 0; i < tokens; ++i) pairs += context - i;
   const double work = 4.0 * D * H * pairs * sequences * layers / seconds;
-  const double bytes = 2.0 * sizeof(typename E::Type) * D * Hk * context * sequences * layers / seconds;
+  const double bytes = 1.0 * Kernel::block_bytes / kBlock * context * sequences * layers / seconds;
   std::printf("%-44s %9.3f ms  %6.1f GFLOP/s (%2.0f%%)  %5.1f GB/s (%2.0f%%)\n", name, seconds * 1e3, work * 1e-9,
               100 * work / flops, bytes * 1e-9, 100 * bytes / bandwidth);
 }
@@ -109,10 +112,16 @@ int main(int count, char** arguments) {
               flops * 1e-9, bandwidth * 1e-9);
   measure<Bf16, 9, 3, 64>(pool, "prefill 1024, 9/3 heads of 64, bf16", 1, 1024, 1024, 1, flops, bandwidth);
   measure<Fp32, 9, 3, 64>(pool, "prefill 1024, 9/3 heads of 64, fp32", 1, 1024, 1024, 1, flops, bandwidth);
+  measure<Int8Cache, 9, 3, 64>(pool, "prefill 1024, 9/3 heads of 64, int8", 1, 1024, 1024, 1, flops, bandwidth);
+  measure<Fp8Cache, 9, 3, 64>(pool, "prefill 1024, 9/3 heads of 64, fp8", 1, 1024, 1024, 1, flops, bandwidth);
   measure<Bf16, 32, 8, 64>(pool, "prefill 1024, 32/8 heads of 64, bf16", 1, 1024, 1024, 1, flops, bandwidth);
   measure<Bf16, 9, 3, 64>(pool, "decode 1 x 1024, 9/3 heads of 64, bf16", 1, 1024, 1, 120, flops, bandwidth);
   measure<Bf16, 9, 3, 64>(pool, "decode 16 x 256, 9/3 heads of 64, bf16", 16, 256, 1, 30, flops, bandwidth);
-  measure<Bf16, 32, 8, 64>(pool, "decode 4 x 2048, 32/8 heads of 64, bf16", 4, 2048, 1, 8, flops, bandwidth);
   measure<Fp32, 32, 8, 64>(pool, "decode 4 x 2048, 32/8 heads of 64, fp32", 4, 2048, 1, 4, flops, bandwidth);
+  measure<Bf16, 32, 8, 64>(pool, "decode 4 x 2048, 32/8 heads of 64, bf16", 4, 2048, 1, 8, flops, bandwidth);
+  measure<Int8Cache, 32, 8, 64>(pool, "decode 4 x 2048, 32/8 heads of 64, int8", 4, 2048, 1, 16, flops, bandwidth);
+  measure<Fp8Cache, 32, 8, 64>(pool, "decode 4 x 2048, 32/8 heads of 64, fp8", 4, 2048, 1, 16, flops, bandwidth);
   measure<Bf16, 8, 8, 128>(pool, "decode 4 x 2048, 8/8 heads of 128, bf16", 4, 2048, 1, 4, flops, bandwidth);
+  measure<Int8Cache, 8, 8, 128>(pool, "decode 4 x 2048, 8/8 heads of 128, int8", 4, 2048, 1, 8, flops, bandwidth);
+  measure<Fp8Cache, 8, 8, 128>(pool, "decode 4 x 2048, 8/8 heads of 128, fp8", 4, 2048, 1, 8, flops, bandwidth);
 }
