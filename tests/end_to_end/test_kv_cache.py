@@ -33,7 +33,7 @@ def engine(smollm2: Path, tmp_path_factory: pytest.TempPathFactory, kind: Any) -
 
 def logits_of(engine: Path) -> np.ndarray:
     with LLM(engine) as llm:
-        return np.concatenate([llm.compute_logits(prompt) for prompt in REAL_PROMPTS])
+        return np.concatenate([llm.compute_logits(llm.tokenizer.encode(prompt)) for prompt in REAL_PROMPTS])
 
 
 def test_logits_are_close_to_those_of_a_plain_cache(
@@ -45,6 +45,7 @@ def test_logits_are_close_to_those_of_a_plain_cache(
 
 
 def test_batched_is_bit_for_bit_alone(engine: Path) -> None:
+    prompts = REAL_PROMPTS[::3]
     with LLM(engine) as llm:
-        alone = [llm.generate(prompt, GREEDY)[0].outputs[0] for prompt in REAL_PROMPTS]
-        assert [output.outputs[0] for output in llm.generate(REAL_PROMPTS, GREEDY)] == alone
+        alone = [llm.generate(prompt, GREEDY)[0].outputs[0] for prompt in prompts]
+        assert [output.outputs[0] for output in llm.generate(prompts, GREEDY)] == alone
