@@ -9,7 +9,6 @@
 //   less, equal, is_nan give masks: select(mask, yes, no), bits(mask) with lane 0 as bit 0;
 //   exp2_whole(n) = 2^n for whole n in [-126, 127]; split_exponent(x, &mantissa) for normal x > 0, with
 //   x = mantissa * 2^result and mantissa in [sqrt(1/2), sqrt(2));
-//   power_below(x): the largest power of two that is not larger than x, for normal x > 0; 0 for 0;
 //   first_lane, reduce_add, reduce_max.
 #pragma once
 #include "cpu/half.h"

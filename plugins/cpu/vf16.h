@@ -111,9 +111,6 @@ inline VF16 split_exponent(VF16 x, VF16* mantissa) {
   *mantissa = {_mm512_castsi512_ps(_mm512_sub_epi32(_mm512_castps_si512(x.v), _mm512_slli_epi32(e, 23)))};
   return {_mm512_cvtepi32_ps(e)};
 }
-inline VF16 power_below(VF16 a) {
-  return {_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x7f800000)))};
-}
 inline float first_lane(VF16 a) { return _mm512_cvtss_f32(a.v); }
 
 }  // namespace es

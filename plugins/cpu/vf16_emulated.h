@@ -71,7 +71,6 @@ inline VF16 split_exponent(VF16 x, VF16* mantissa) {
   const VF8 low = split_exponent(x.low, &mantissa->low), high = split_exponent(x.high, &mantissa->high);
   return {low, high};
 }
-inline VF16 power_below(VF16 a) { return {power_below(a.low), power_below(a.high)}; }
 inline float first_lane(VF16 a) { return first_lane(a.low); }
 
 }  // namespace es

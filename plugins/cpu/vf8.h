@@ -141,7 +141,6 @@ inline VF8 split_exponent(VF8 x, VF8* mantissa) {
   *mantissa = {_mm256_castsi256_ps(_mm256_sub_epi32(_mm256_castps_si256(x.v), _mm256_slli_epi32(e, 23)))};
   return {_mm256_cvtepi32_ps(e)};
 }
-inline VF8 power_below(VF8 a) { return {_mm256_and_ps(a.v, _mm256_castsi256_ps(_mm256_set1_epi32(0x7f800000)))}; }
 inline float first_lane(VF8 a) { return _mm256_cvtss_f32(a.v); }
 
 }  // namespace es

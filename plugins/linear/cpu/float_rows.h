@@ -3,7 +3,7 @@
 #pragma once
 #include <cstring>
 
-#include "cpu/fp8.h"
+#include "cpu/simd.h"
 #include "cpu/tensor.h"
 #include "linear/cpu/weights.h"
 
@@ -56,6 +56,15 @@ struct Prepared<Fp8Weight<Group, In>> {
     return scale;
   }
 };
+
+constexpr float kFp8Largest = 448;
+
+// The E4M3 numbers nearest to x.
+ES_INLINE VF round_fp8(VF x) {
+  uint8_t codes[VF::kLanes];
+  x.store_fp8(codes);
+  return VF::load_fp8(codes) * VF::broadcast(256);
+}
 
 // x / scale in E4M3, then what pads the row, then the scale.
 template <class P>
