@@ -1,0 +1,114 @@
+"""Sequences to calibrate with: from texts, and from the model itself."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from char_tokenizer import write_char_tokenizer
+
+from enginesmith.builder.quantize import sampling
+from enginesmith.builder.quantize.calibration import beginning, calibrate, read_texts
+from enginesmith.builder.quantize.config import QuantizeConfig
+from enginesmith.builder.quantize.hub_data import _choose
+from enginesmith.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from enginesmith.errors import BuildError
+from enginesmith.progress import NoProgress
+
+
+@pytest.fixture
+def with_tokenizer(tiny_checkpoint: Callable[[str], Path], tmp_path: Path) -> Checkpoint:
+    folder = tmp_path / "llama"
+    folder.mkdir()
+    for file in tiny_checkpoint("llama").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    write_char_tokenizer(folder)
+    return open_checkpoint(folder)
+
+
+def config(**options: Any) -> QuantizeConfig:
+    return QuantizeConfig(**{"method": "awq", "samples": 4, "sequence_length": 16} | options)
+
+
+def tokens_of(checkpoint: Checkpoint, **options: Any) -> np.ndarray:
+    return calibrate(checkpoint, 128, config(**options), NoProgress()).tokens
+
+
+def test_sequences_are_pieces_of_the_text(with_tokenizer: Checkpoint, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("".join(chr(32 + i % 95) for i in range(100)))
+    tokens = tokens_of(with_tokenizer, calibration=str(path))
+    assert tokens.shape == (4, 16)
+    pieces = {tuple(3 + (16 * piece + i) % 95 for i in range(16)) for piece in range(6)}
+    assert {tuple(row) for row in tokens.tolist()} <= pieces
+    assert len({tuple(row) for row in tokens.tolist()}) == 4
+    np.testing.assert_array_equal(tokens, tokens_of(with_tokenizer, calibration=str(path)))
+    assert not np.array_equal(tokens, tokens_of(with_tokenizer, calibration=str(path), seed=1))
+
+
+def test_too_little_text(with_tokenizer: Checkpoint, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("a" * 63)
+    with pytest.raises(BuildError, match=r"text\.txt has 63 tokens, but 4 sequences of 16 need 64"):
+        tokens_of(with_tokenizer, calibration=str(path))
+
+
+def test_lines_of_json(tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text(json.dumps("one") + "\n\n" + json.dumps({"text": "two", "id": 3}) + "\n")
+    assert list(read_texts(path)) == ["one", "two"]
+    for line, message in (
+        ("{", "line 1: not valid JSON"),
+        ("[1]", 'line 1: expected a string or an object with "text"'),
+    ):
+        path.write_text(line)
+        with pytest.raises(BuildError, match=message):
+            list(read_texts(path))
+
+
+def test_text_of_the_python_installation(with_tokenizer: Checkpoint) -> None:
+    found = calibrate(with_tokenizer, 128, config(calibration="topics"), NoProgress())
+    assert found.source.startswith("pydoc topics")
+    assert found.facts()["tokens"] == 64
+
+
+def test_text_needs_a_tokenizer(tiny_checkpoint: Callable[[str], Path]) -> None:
+    with pytest.raises(BuildError, match=r"has no tokenizer\.json"):
+        tokens_of(open_checkpoint(tiny_checkpoint("llama")), calibration="topics")
+
+
+def test_what_a_sequence_begins_with(with_tokenizer: Checkpoint, tiny_checkpoint: Callable[[str], Path]) -> None:
+    assert beginning(with_tokenizer, 128) == []
+    assert beginning(open_checkpoint(tiny_checkpoint("llama")), 128) == [1]
+    path = with_tokenizer.path / "tokenizer.json"
+    tokenizer = json.loads(path.read_text())
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+    }
+    path.write_text(json.dumps(tokenizer))
+    assert beginning(with_tokenizer, 128) == [1]
+    assert (tokens_of(with_tokenizer, calibration="topics")[:, 0] == 1).all()
+
+
+@pytest.mark.slow
+def test_the_model_writes_its_own_text(tiny_checkpoint: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = open_checkpoint(tiny_checkpoint("llama"))
+    options = {"samples": 70, "sequence_length": 12, "seed": 5}  # more than run at once
+    monkeypatch.setattr(sampling, "_cached", lambda path, shape: None)
+    first, again = (tokens_of(checkpoint, **options) for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert first.shape == (70, 12)
+    assert (first[:, 0] == 1).all()
+    assert len({tuple(row) for row in first.tolist()}) == 70
+    assert not np.array_equal(first, tokens_of(checkpoint, **options | {"seed": 6}))
+
+
+def test_files_of_a_data_set() -> None:
+    assert _choose(["README.md", "data/test.jsonl", "data/train.jsonl", "train.parquet"], "a/b") == "data/train.jsonl"
+    with pytest.raises(BuildError, match="no file that can be read"):
+        _choose(["README.md"], "a/b")
