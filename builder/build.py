@@ -14,7 +14,7 @@ from ..checkpoint.layouts.registry import layout_of
 from ..checkpoint.sizes import check_sizes
 from ..checkpoint.tokenizer_files import save_tokenizer
 from ..checkpoint.weights import bind_weights
-from ..errors import BuildError, CheckpointError, EngineError
+from ..errors import BuildError, CheckpointError, EngineError, RequestError
 from ..progress import NoProgress, Progress
 from ..runtime.engine_dir import MANIFEST, TOKENIZER, EngineDir, write_engine
 from ..runtime.tokenizer import load_tokenizer
@@ -105,7 +105,7 @@ def _build(
         report.describe(planned)
     with _named_on_failure(output), new_folder(output) as folder:
         if has_tokenizer(opened.path):
-            _save_tokenizer(opened, folder / TOKENIZER)
+            report.chat_template_error = _save_tokenizer(opened, folder / TOKENIZER)
         (folder / LIBRARY).parent.mkdir()
         (folder / LIBRARY).with_suffix(".cpp").write_text(planned.source)
         compilation: toolchain.Compilation | None = None
@@ -123,7 +123,7 @@ def _build(
         finally:
             if compilation is not None:
                 compilation.cancel()
-        manifest = manifest_of(opened, network, planned, name)
+        manifest = manifest_of(opened, network, planned, name, report.chat_template_error)
         save_network(network, planned.program, folder / "network.onnx")
         if source is not None:
             with report.time("reference"):
@@ -151,14 +151,19 @@ def _named_on_failure(output: Path) -> Iterator[None]:
         raise BuildError(f"{output} could not be written: {error.strerror or error}; free some space there") from error
 
 
-def _save_tokenizer(checkpoint: Checkpoint, folder: Path) -> None:
-    """Copy the tokenizer, and see that the runtime can read what it is given."""
+def _save_tokenizer(checkpoint: Checkpoint, folder: Path) -> str | None:
+    """Copy the tokenizer, and see that the runtime can read what it is given. Returns what ails its chat template."""
     save_tokenizer(checkpoint.path, folder)
     try:
-        load_tokenizer(folder)
+        tokenizer = load_tokenizer(folder)
     except EngineError as error:
         reason = str(error).replace(str(folder), str(checkpoint.path))
         raise CheckpointError(f"{reason}. The tokenizer is damaged; download it again.") from None
+    try:
+        _ = tokenizer.chat_template
+    except RequestError as error:
+        return str(error)
+    return None
 
 
 def _check_scheme(config: BuildConfig, layout: Layout | None) -> None:

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from .. import __version__
 from ..checkpoint.checkpoint import Checkpoint
+from ..checkpoint.config import max_positions
 from ..errors import CheckpointError, RequestError
 from ..runtime.executors.abi import ABI_VERSION
 from ..runtime.manifest import (
@@ -36,10 +37,16 @@ LIBRARY = "cpu/engine.so"
 _GENERATION_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
-def manifest_of(checkpoint: Checkpoint, network: "Network", plan: CpuPlan, name: str | None = None) -> Manifest:
+def manifest_of(
+    checkpoint: Checkpoint,
+    network: "Network",
+    plan: CpuPlan,
+    name: str | None = None,
+    chat_template_error: str | None = None,
+) -> Manifest:
     """All of engine.json but the digests. `name`: of the model; default: what the checkpoint calls itself."""
     config, program = plan.config, plan.program
-    facts = model_facts(checkpoint, network, plan)
+    facts = replace(model_facts(checkpoint, network, plan), chat_template_error=chat_template_error)
     return Manifest(
         builder_version=__version__,
         abi_version=ABI_VERSION,
@@ -76,6 +83,7 @@ def model_facts(checkpoint: Checkpoint, network: "Network", plan: CpuPlan) -> Mo
         eos_token_ids=checkpoint.eos_token_ids,
         bos_token_id=bos if isinstance(bos, int) else None,
         generation_defaults=generation_defaults(checkpoint.generation_config),
+        max_positions=max_positions(checkpoint.config),
     )
 
 

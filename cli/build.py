@@ -10,6 +10,7 @@ from ..builder.quantize.config import QuantizeConfig
 from .options import given, made_from, pydantic_fields, renamed, with_options
 from .progress import terminal_progress
 from .show import show_build
+from .stream import remark
 
 _METHOD = "quantize"
 # Options that both have mean the same; how a checkpoint is stored that nobody sees does not matter.
@@ -40,6 +41,7 @@ def command(checkpoint: str, output: Path, **options: Any) -> None:
     progress = terminal_progress()
     report = build(resolve(checkpoint, progress), output, config, quantize=quantization, progress=progress)
     show_build(report, output)
+    remark(f'Go on with: enginesmith run {output} -p "..."')
 
 
 def _configs(options: dict[str, Any]) -> tuple[BuildConfig, QuantizeConfig | None]:
@@ -49,7 +51,10 @@ def _configs(options: dict[str, Any]) -> tuple[BuildConfig, QuantizeConfig | Non
         if asked:
             flags = ", ".join("--" + name.replace("_", "-") for name in asked)
             raise click.UsageError(f"{flags}: only with --quantize METHOD")
-        return made_from(BuildConfig, options), None
+        config = made_from(BuildConfig, options)
+        if config.group_size is not None and config.weights is None and config.head != "int8":
+            raise click.UsageError("--group-size goes with --weights, --quantize or --head int8")
+        return config, None
     asked["method"] = asked.pop(_METHOD)
     asked["group_size"] = options.pop("group_size")
     return made_from(BuildConfig, options), made_from(QuantizeConfig, asked)

@@ -44,6 +44,10 @@ _USER_ERRNOS = {
 }
 
 
+class _ReaderGoneError(Exception):
+    """Nobody reads our output any more: `enginesmith inspect x | head -1`."""
+
+
 class LazyGroup(click.Group):
     """A group that imports a command's file only when that command is called."""
 
@@ -54,6 +58,13 @@ class LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         return import_module(f".{cmd_name}", __package__).command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """click itself would end the process with 1 where the reader of our output went away."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise _ReaderGoneError from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -92,7 +103,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             raise
         _complain(f"this needs {error.name}, a library of the extra 'build': pip install 'enginesmith[build]'")
         return USAGE_ERROR
-    except BrokenPipeError:  # the reader of our output went away: `enginesmith inspect x | head`
+    except (BrokenPipeError, _ReaderGoneError):
         if sys.stdout is not None:  # it is where the process was started with its output closed
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

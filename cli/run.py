@@ -15,6 +15,7 @@ from ..runtime.outputs import RequestOutput
 from ..runtime.sampling_params import SamplingParams
 from .options import dataclass_fields, given, with_options
 from .progress import terminal_progress
+from .show import counted
 from .stream import Timing, remark, stream
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
@@ -72,6 +73,10 @@ def command(
     """
     if interactive and (prompts or as_json):
         raise click.UsageError("--interactive goes without -p and --json")
+    if system is not None and not (chat or interactive):
+        raise click.UsageError("--system goes with --chat or --interactive: a plain prompt has no system message")
+    if sampling["logprobs"] is not None and not as_json:
+        raise click.UsageError("--logprobs goes with --json, which shows them")
     if not prompts and not interactive:
         prompts = (_standard_input(),)
     with LLM(engine, threads=threads, kv_cache_memory=kv_cache_memory, capacity_policy=capacity_policy) as llm:
@@ -89,7 +94,7 @@ def command(
         if len(prompts) == 1 and not as_json:
             remark(stream(llm.stream_chat(chats[0], params) if chat else llm.stream(prompts[0], params)).summary)
             return
-        with terminal_progress().task(f"Generating for {len(prompts)} prompts"):
+        with terminal_progress().task(f"Generating for {counted(len(prompts), 'prompt')}"):
             outputs = llm.chat(chats, params) if chat else llm.generate(prompts, params)
         for prompt, output in zip(prompts, outputs, strict=True):
             _show(prompt, output, as_json=as_json)

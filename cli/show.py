@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import size
+
 if TYPE_CHECKING:
     from ..builder.quantize.report import QuantizeReport
     from ..builder.report import BuildReport
 
 
-def size(count: float) -> str:
-    """1234567 bytes as "1.2 MB": decimal units, as bandwidths are given."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count:.0f} B"
+def counted(count: int, thing: str) -> str:
+    """1 prompt, 2 prompts."""
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def section(title: str, facts: Mapping[str, str]) -> None:
@@ -36,7 +35,7 @@ def check_facts(check: Mapping[str, Any]) -> dict[str, str]:
     return {
         "worst logit distance": f"{check['distance']:.2g} of a row's spread (bar {check['distance_bar']:g})",
         "mean KL divergence": f"{check['kl']:.2g} nats (bar {check['kl_bar']:g})",
-        "top-1 agreement": f"{check['top1']:.0%} of {check['rows']} rows",
+        "top-1 agreement": f"{check['top1']:.0%} of {counted(check['rows'], 'row')}",
     }
 
 
@@ -54,6 +53,8 @@ def show_build(report: "BuildReport", output: Path) -> None:
     )
     if report.quantization is not None:
         section("Quantized before", _quantization_facts(report.quantization))
+    if report.chat_template_error:
+        click.secho(f"warning: {report.chat_template_error}; --chat will be refused, plain prompts work", err=True)
     if report.check is not None:
         section("Check against Transformers", check_facts(asdict(report.check)))
 

@@ -29,6 +29,7 @@ class Admission:
         self._vocab_size = manifest.model.vocab_size
         self._eos_token_ids = frozenset(token for token in manifest.model.eos_token_ids if token < self._vocab_size)
         self._max_seq_len = manifest.limits.max_seq_len
+        self._max_positions = manifest.model.max_positions
         self._tokenizer = tokenizer
         self._kv = kv
         self._ids = count()
@@ -90,6 +91,15 @@ class Admission:
                 f"logit_bias and min_tokens ban all {banned} tokens of the vocabulary: leave at least one to draw"
             )
 
+    def _rebuilt(self, needed: int) -> str:
+        """The advice to build a larger engine, where the model can go that far."""
+        limit = self._max_positions
+        if limit is None or needed <= limit:
+            return f", or rebuild with --max-seq-len {shown(needed)}"
+        if limit > self._max_seq_len:
+            return f" (rebuilt with --max-seq-len {limit}, all that the model was made for, it could take more)"
+        return f" (the model itself was made for {limit} tokens)"
+
     def _max_output(self, prompt_length: int, params: SamplingParams) -> int:
         """Most tokens the request may generate."""
         if prompt_length == 0:
@@ -98,15 +108,15 @@ class Admission:
         if room < 1:
             raise RequestError(
                 f"prompt has {prompt_length} tokens, but this engine's max_seq_len is {self._max_seq_len}, prompt and "
-                f"output together: shorten the prompt to at most {self._max_seq_len - 1} tokens, "
-                f"or rebuild with --max-seq-len {prompt_length + (params.max_tokens or 1)}"
+                f"output together: shorten the prompt to at most {self._max_seq_len - 1} tokens"
+                + self._rebuilt(prompt_length + (params.max_tokens or 1))
             )
         max_tokens = room if params.max_tokens is None else params.max_tokens
         if max_tokens > room:
             raise RequestError(
                 f"prompt ({prompt_length} tokens) and max_tokens ({shown(max_tokens)}) together exceed this engine's "
-                f"max_seq_len of {self._max_seq_len}: lower max_tokens to at most {room}, shorten the prompt, "
-                f"or rebuild with --max-seq-len {shown(prompt_length + max_tokens)}"
+                f"max_seq_len of {self._max_seq_len}: lower max_tokens to at most {room} or shorten the prompt"
+                + self._rebuilt(prompt_length + max_tokens)
             )
         if params.min_tokens > max_tokens:
             raise RequestError(f"min_tokens must be at most {max_tokens}, all that is left, got {params.min_tokens}")

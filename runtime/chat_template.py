@@ -44,7 +44,7 @@ class ChatTemplate:
         Raises RequestError with the template's own complaint (many demand alternating roles), or when it goes too far.
         """
         try:
-            chat = [_message(message) for message in messages]
+            chat = [_message(message, index) for index, message in enumerate(messages)]
         except RecursionError:
             raise RequestError("messages contain themselves, or are nested too deeply") from None
         if not chat:
@@ -97,11 +97,15 @@ def _cut_at_mark(text: str, final: str) -> str:
     return kept if text[mark : mark + len(_FINAL_TAG)] == _FINAL_TAG else kept.rstrip()
 
 
-def _message(message: Mapping[str, Any]) -> dict[str, Any]:
+def _message(message: Mapping[str, Any], index: int) -> dict[str, Any]:
     """A message as templates expect it: plain, without absent fields, reasoning under each of its names."""
     if not isinstance(message, Mapping):
         raise RequestError(f"messages must be objects with 'role' and 'content', got {message!r}")
     fields = {key: value for key, value in _plain(message).items() if value is not None}
+    if "role" not in fields:
+        raise RequestError(f"messages[{index}] has no 'role': give one, such as 'user'")
+    if len(fields) == 1:
+        raise RequestError(f"messages[{index}], of role {fields['role']!r}, has no 'content': give its text")
     reasoning = next((fields[name] for name in _REASONING if name in fields), None)
     return fields if reasoning is None else {"thinking": reasoning, **fields, "reasoning_content": reasoning}
 

@@ -1,5 +1,6 @@
 """Text generation from an engine folder."""
 
+import logging
 import threading
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,8 @@ from .tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
     import numpy as np
+
+log = logging.getLogger(__name__)
 
 Prompt = str | Sequence[int]
 """Text, or token ids."""
@@ -53,6 +56,8 @@ class LLM:
         limits, kv_spec = self.manifest.limits, self.manifest.kv_cache
         blocks = num_blocks(kv_spec, limits, kv_cache_memory)
         self.tokenizer = load_tokenizer(folder.tokenizer)
+        if self.manifest.model.chat_template_error:
+            log.warning("%s: %s; chats are refused, prompts work", engine, self.manifest.model.chat_template_error)
         executor = CpuExecutor(folder, blocks, threads)
         kv = KvCacheManager(kv_spec, blocks, limits.max_num_tokens)
         self.engine = Engine(executor, kv, limits, policy)

@@ -35,7 +35,11 @@ class KvGroupKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What the runtime must know of the model. `generation_defaults`: SamplingParams fields the checkpoint advises."""
+    """What the runtime must know of the model. `generation_defaults`: SamplingParams fields the checkpoint advises.
+
+    `max_positions`: the longest sequence the model was made for, where it says; `chat_template_error`: why its chat
+    template cannot be used, where it cannot.
+    """
 
     name: str
     architecture: str
@@ -46,6 +50,8 @@ class ModelFacts:
     eos_token_ids: tuple[int, ...]
     bos_token_id: int | None = None
     generation_defaults: dict[str, float] = field(default_factory=dict)
+    max_positions: int | None = None
+    chat_template_error: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

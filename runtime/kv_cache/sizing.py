@@ -1,6 +1,6 @@
 """How many KV blocks each cache group gets."""
 
-from ...errors import EngineError, shown
+from ...errors import EngineError, shown, size
 from ..manifest import KvCacheSpec, KvGroup, KvGroupKind, Limits
 from ..memory import available_memory
 
@@ -30,9 +30,12 @@ def num_blocks(kv: KvCacheSpec, limits: Limits, kv_cache_memory: int | None = No
     budget = int(available_memory() * _DEFAULT_SHARE) if kv_cache_memory is None else kv_cache_memory
     if budget < bytes_each:
         source = "half of the memory available" if kv_cache_memory is None else "kv_cache_memory"
+        needed, had = size(bytes_each), size(budget)
+        if needed == had:  # a hair too little
+            needed, had = f"{bytes_each} bytes", f"{budget} bytes"
         raise EngineError(
-            f"one sequence of max_seq_len {limits.max_seq_len} needs {bytes_each} bytes of KV cache, but {source} is "
-            f"{budget} bytes: allow more with kv_cache_memory, or rebuild the engine with a smaller max_seq_len"
+            f"one sequence of max_seq_len {limits.max_seq_len} needs {needed} of KV cache, but {source} is {had}: "
+            "allow more with kv_cache_memory, or rebuild the engine with a smaller max_seq_len"
         )
     sequences = min(limits.max_batch_size, budget / bytes_each)
     return [int(blocks * sequences) for blocks in longest]

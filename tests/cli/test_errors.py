@@ -77,6 +77,7 @@ def test_wrong_build_options(
     ("flags", "parts"),
     [
         (("--max-tokens", "500"), ("max_tokens", "500", "400", "rebuild with --max-seq-len 505")),
+        (("--max-tokens", "1000"), ("max_tokens", "1000", "rebuilt with --max-seq-len 512, all that the model")),
         (("--max-tokens", "0"), ("max_tokens", "0")),
         (("--temperature", "-1"), ("temperature", "-1")),
         (("--top-p", "1.5"), ("top_p", "1.5")),
@@ -208,3 +209,41 @@ def test_a_prompt_that_is_no_text(engine: Path, command: Command, cli_environmen
 @pytest.mark.parametrize("name", ["run", "inspect"])
 def test_a_path_that_is_too_long(cli: Cli, name: str) -> None:
     _assert_refused(cli(name, "a" * 5000), "too long")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("-p", "x", "--system", "be kind"), "--system goes with --chat or --interactive"),
+        (("-p", "x", "--logprobs", "2"), "--logprobs goes with --json"),
+    ],
+)
+def test_options_of_run_that_need_another(cli: Cli, engine: Path, flags: tuple[str, ...], said: str) -> None:
+    _assert_refused(cli("run", engine, *flags), said)
+
+
+def test_a_group_size_without_weights_to_quantize(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
+    _assert_refused(cli("build", checkpoint, "-o", tmp_path / "out", "--group-size", 32), "--group-size goes with")
+
+
+def test_a_reader_that_leaves_is_no_error(command: Command, cli_environment: dict[str, str], engine: Path) -> None:
+    """`enginesmith inspect ENGINE --json | head -1`."""
+    process = subprocess.Popen(
+        command("inspect", engine, "--json"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli_environment
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 0
+
+
+def test_a_chat_template_that_does_not_compile_is_told_at_once(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
+    broken = Path(shutil.copytree(checkpoint, tmp_path / "in"))
+    (broken / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role }")
+    built = cli("build", broken, "--dtype", "fp32", "--max-seq-len", 400, "--max-batch-size", 4, "-o", tmp_path / "e")
+    assert "warning: the chat template does not compile" in built.stderr
+    assert built.returncode == 0
+    done = cli("run", tmp_path / "e", "-p", "hi", "--max-tokens", 2)
+    assert done.returncode == 0
+    assert "the chat template does not compile" in done.stderr

@@ -219,7 +219,10 @@ def test_what_would_be_huge_is_refused_before_it_is_made(template: str):
 
 def test_small_replacements_and_joins_are_made():
     template = "{{ 'a,b'|replace(',', '-') }} {{ messages|join('+', attribute='role') }} {{ ', '.join(['a', 'b']) }}"
-    assert ChatTemplate(template, {}).render([{"role": "user"}, {"role": "tool"}]) == "a-b user+tool a, b"
+    assert (
+        ChatTemplate(template, {}).render([{"role": r, "content": ""} for r in ("user", "tool")])
+        == "a-b user+tool a, b"
+    )
 
 
 def test_messages_that_contain_themselves():
@@ -227,3 +230,13 @@ def test_messages_that_contain_themselves():
     message["more"] = message
     with pytest.raises(RequestError, match="contain themselves"):
         ChatTemplate(CHATML, {}).render([message])
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [({"role": "user"}, r"messages\[1\], of role 'user', has no 'content'"), ({"content": "x"}, "has no 'role'")],
+)
+def test_a_message_without_its_parts_is_named(message: dict[str, str], said: str) -> None:
+    template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}", {})
+    with pytest.raises(RequestError, match=said):
+        template.render([{"role": "system", "content": "s"}, message])

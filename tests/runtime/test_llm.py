@@ -273,7 +273,7 @@ def test_bad_options(toy_engine: Path):
         LLM(toy_engine, capacity_policy="fast")
     with pytest.raises(EngineError, match=r"threads must be an integer in \[1, 1024\], got 0"):
         LLM(toy_engine, threads=0)
-    with pytest.raises(EngineError, match=r"max_seq_len 96 needs .* kv_cache_memory is 100 bytes"):
+    with pytest.raises(EngineError, match=r"max_seq_len 96 needs .* kv_cache_memory is 100 B"):
         LLM(toy_engine, kv_cache_memory=100)
     with LLM(toy_engine, threads=1) as llm, pytest.raises(RequestError, match="one for each of the 2 prompts, got 1"):
         llm.generate(["a", "b"], [GREEDY])

@@ -129,6 +129,8 @@ def test_sizes_follow_the_budget():
     assert num_blocks(kv, limits, kv_cache_memory=3000) == [29, 9]
     with pytest.raises(EngineError, match="max_seq_len 64 needs 1650 bytes of KV cache, but kv_cache_memory is 1649"):
         num_blocks(kv, limits, kv_cache_memory=1649)
+    with pytest.raises(EngineError, match=r"needs 1\.6 kB of KV cache, but kv_cache_memory is 900 B: allow more"):
+        num_blocks(kv, limits, kv_cache_memory=900)
 
 
 def test_the_default_size_is_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch):
