@@ -1,0 +1,105 @@
+"""Measures what each scheme costs: quantizes a checkpoint, builds the engine, evaluates it; prints a Markdown table.
+
+    python benchmarks/quality.py CHECKPOINT [--row "int4 g128 awq" ...] [--work FOLDER]
+
+CHECKPOINT: a Hugging Face folder or a GGUF file. Every row is a real engine, run as it serves; perplexity is that of
+`enginesmith eval ENGINE` with its default text, window and stride. The first row is the checkpoint itself in
+Transformers in float32, which the others are relative to. "seconds" and "peak GB" are of the process that quantized
+(rows without one were rounded while they were built). With --work, folders that exist are used again.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+CLI = "from enginesmith.cli.main import main; main()"
+MEASURED = """
+import json, resource, sys, time
+start = time.monotonic()
+from enginesmith.cli.main import cli
+cli.main(sys.argv[1:], prog_name="enginesmith", standalone_mode=False)
+peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+print(json.dumps({"seconds": time.monotonic() - start, "peak": peak / 1e6}))
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Options of `enginesmith quantize` (none: not run) and of `enginesmith build`."""
+
+    name: str
+    quantize: str = ""
+    build: str = ""
+
+
+def _int4(method: str, group: int) -> Row:
+    return Row(f"int4 g{group} {method}", f"--method {method} --bits 4 --group-size {group}")
+
+
+ROWS = (
+    Row("bf16"),
+    Row("bf16, KV cache int8", build="--kv-cache int8"),
+    Row("bf16, KV cache fp8", build="--kv-cache fp8"),
+    Row("int8", build="--weights int8"),
+    Row("fp8", build="--weights fp8"),
+    Row("fp8 W8A8 dynamic", "--method fp8"),
+    Row("fp8 W8A8 static", "--method fp8 --activations static"),
+    Row("smoothquant W8A8 dynamic", "--method smoothquant"),
+    Row("smoothquant W8A8 static", "--method smoothquant --activations static"),
+    *(_int4(method, group) for group in (128, 32) for method in ("rtn", "awq", "gptq")),
+)
+
+
+def run(arguments: list[str], code: str = CLI) -> str:
+    """The output of an `enginesmith` command; its own messages go to the terminal."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
+
+
+def evaluate(subject: Path | str) -> float:
+    """Perplexity."""
+    return json.loads(run(["eval", str(subject), "--json"]))["perplexity"]
+
+
+def measure(row: Row, checkpoint: str, work: Path) -> tuple[float, dict[str, float]]:
+    """Perplexity of a row's engine, and what its quantization took."""
+    place = work / row.name.replace(",", "").replace(" ", "-")
+    source, costs = checkpoint, {}
+    if row.quantize:
+        source = str(place.with_suffix(".checkpoint"))
+        if not Path(source).exists():
+            output = run(["quantize", checkpoint, "-o", source, *row.quantize.split()], MEASURED)
+            costs = json.loads(output.splitlines()[-1])
+    engine = place.with_suffix(".engine")
+    if not engine.exists():
+        options = ["--max-batch-size", "256", "--max-seq-len", "1024", "--no-check", *row.build.split()]
+        run(["build", source, "-o", str(engine), *options])
+    return evaluate(engine), costs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint")
+    parser.add_argument("--row", action="append", choices=[row.name for row in ROWS], help="default: all")
+    parser.add_argument("--work", type=Path, help="keep folders here")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = arguments.work or Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        reference = evaluate(arguments.checkpoint)
+        print("| scheme | perplexity | relative | seconds | peak GB |\n| --- | ---: | ---: | ---: | ---: |")
+        print(f"| unquantized, float32 | {reference:.4f} | | | |", flush=True)
+        for row in ROWS:
+            if arguments.row and row.name not in arguments.row:
+                continue
+            found, costs = measure(row, arguments.checkpoint, work)
+            took = f"{costs['seconds']:.0f} | {costs['peak']:.2f}" if costs else "|"
+            print(f"| {row.name} | {found:.4f} | {found / reference - 1:+.2%} | {took} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
