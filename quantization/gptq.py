@@ -29,14 +29,15 @@ def quantize(
 ) -> QuantizedWeight:
     """Quantize a [N, K] weight to int8 or int4 so that its outputs on the calibration inputs change least.
 
-    Scales and zeros are storable and found first, for all groups, as `rtn.quantize` finds them (static groups: they
-    stay runs of inputs whatever the order). `act_order` rounds inputs of the largest mean square first. `damping`,
-    relative to the mean of the Hessian's diagonal, is added to that; ten times as much, and so on, where it does not
-    make the Hessian positive definite. Inputs that were always 0 are rounded to nearest.
+    Scales and zeros are storable and found first, for all groups, as `rtn.quantize` finds them without statistics:
+    ranges clipped for the inputs' sake leave no room for what columns make up for. Groups are static, runs of inputs
+    whatever the order. `act_order` rounds inputs of the largest mean square first. `damping`, relative to the mean of
+    the Hessian's diagonal, is added to that; ten times as much, and so on, where it does not make the Hessian positive
+    definite. Inputs that were always 0 are rounded to nearest.
 
     Raises BuildError as `rtn.quantize` does.
     """
-    grid = rtn.quantize(weight, scheme, storable=True, statistics=statistics)
+    grid = rtn.quantize(weight, scheme, storable=True)
     n, k = weight.shape
     squares = np.diagonal(statistics.hessian)
     order = np.argsort(-squares, kind="stable") if act_order else np.arange(k)

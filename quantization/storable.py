@@ -18,7 +18,7 @@ from .scheme import WeightScheme, WeightType
 
 _RATIOS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5)  # of the range that is not clipped
 _COARSE_RATIOS = (1.0, 0.9, 0.8, 0.7, 0.6)
-_FEWER_STEPS = (14, 13, 12)  # between the ends of an int4 group, for groups on a grid of whose 16 values few are used
+_STEPS = (15, 14, 13, 12)  # between the ends of an int4 group: all, or those of a grid whose values are not all used
 _LARGEST = (7, 6, 5, 4)  # the same for symmetric grids: integers that the largest weight may become
 _REFITS = 2
 _LARGEST_STEP = float(np.finfo(np.float16).max)
@@ -92,7 +92,7 @@ def _candidates(
         for largest in _LARGEST:
             yield np.maximum(high, -low) / np.float32(largest), zeros[0]
     else:
-        for steps in _FEWER_STEPS:
+        for steps in _STEPS:
             yield (high - low) / np.float32(steps), np.clip(np.rint(_zero(high, low, steps)), -8, 7)
 
 

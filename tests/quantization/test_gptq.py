@@ -27,7 +27,7 @@ def surgeon(
 ) -> np.ndarray:
     """Optimal brain surgery, a column at a time, in float64: round one, move all later ones to make up for it, remove
     its row and column from the inverse Hessian by elimination. Integers [N, K] on the grids of `rtn`."""
-    grid = rtn.quantize(w, scheme, storable=True, statistics=statistics)
+    grid = rtn.quantize(w, scheme, storable=True)
     lowest, highest = levels(scheme.type)
     hessian = statistics.hessian.astype(np.float64)
     hessian += damping * np.diagonal(hessian).mean() * np.eye(len(hessian))
@@ -65,7 +65,7 @@ def test_equals_optimal_brain_surgery(scheme: WeightScheme, act_order: bool, dam
 def test_outputs_are_clearly_better_than_round_to_nearest(scheme: WeightScheme) -> None:
     w, x = weights(96, 128), inputs(4000, 128)
     seen, unseen = observed(x[:3000]), observed(x[3000:])
-    rounded = rtn.quantize(w, scheme, storable=True, statistics=seen).dequantize(scheme.group_size)
+    rounded = rtn.quantize(w, scheme, storable=True).dequantize(scheme.group_size)
     made = gptq.quantize(w, scheme, seen).dequantize(scheme.group_size)
     assert relative_error(w, made, unseen) < 0.7 * relative_error(w, rounded, unseen)
 
@@ -77,7 +77,7 @@ def test_storable_whatever_the_inputs(n: int, k: int, tokens: int, seed: int) ->
     scheme, w = SCHEMES[0], weights(n, k, seed)
     statistics = observed(inputs(tokens, k, seed))
     made = gptq.quantize(w, scheme, statistics)
-    grid = rtn.quantize(w, scheme, storable=True, statistics=statistics)
+    grid = rtn.quantize(w, scheme, storable=True)
     assert made.q.min() >= -8
     assert made.q.max() <= 7
     assert np.array_equal(made.scale, grid.scale)
@@ -91,7 +91,7 @@ def test_dead_inputs_are_rounded_to_nearest() -> None:
     x[:, [3, 40]] = 0
     scheme, w = SCHEMES[0], weights(10, 64)
     statistics = observed(x)
-    made, nearest = gptq.quantize(w, scheme, statistics), rtn.quantize(w, scheme, storable=True, statistics=statistics)
+    made, nearest = gptq.quantize(w, scheme, statistics), rtn.quantize(w, scheme, storable=True)
     assert np.array_equal(made.q[:, [3, 40]], nearest.q[:, [3, 40]])
     assert not np.array_equal(made.q, nearest.q)
 
@@ -99,7 +99,7 @@ def test_dead_inputs_are_rounded_to_nearest() -> None:
 def test_no_inputs_at_all() -> None:
     w, nothing = weights(4, 64), InputStatistics.empty(64)
     made = gptq.quantize(w, SCHEMES[0], nothing)
-    assert np.array_equal(made.q, rtn.quantize(w, SCHEMES[0], storable=True, statistics=nothing).q)
+    assert np.array_equal(made.q, rtn.quantize(w, SCHEMES[0], storable=True).q)
 
 
 def test_damping_grows_until_the_hessian_is_positive_definite() -> None:
