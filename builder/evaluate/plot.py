@@ -8,11 +8,9 @@ from ...atomic import new_file
 from ...errors import EvaluationError
 from .layers import LayerError
 
-_NAMED = 3  # of the worst
-
 
 def plot_layers(layers: Sequence[LayerError], path: str | Path, title: str = "") -> None:
-    """Write a PNG: layers of the model on x, relative error of outputs (of weights, where those are all) on y.
+    """Write a PNG: layers of the model on x, relative error of outputs (else of weights) on y; the worst is named.
 
     Raises EvaluationError where matplotlib is missing or there is nothing to show.
     """
@@ -34,10 +32,16 @@ def plot_layers(layers: Sequence[LayerError], path: str | Path, title: str = "")
     for kind in kinds:
         of_kind = sorted((places[layer.name], layer.error) for layer in shown if layer.kind == kind)
         axes.plot(*zip(*of_kind, strict=True), marker="o", markersize=4, linewidth=1, label=kind)
-    for layer in sorted(shown, key=lambda layer: -layer.error)[:_NAMED]:
-        axes.annotate(
-            layer.name, (places[layer.name], layer.error), fontsize=8, xytext=(4, 4), textcoords="offset points"
-        )
+    worst = max(shown, key=lambda layer: layer.error)
+    beyond = places[worst.name] > last / 2  # the middle: its name goes to the side that has room
+    axes.annotate(
+        f"{worst.name}: {worst.error:.3g}",
+        (places[worst.name], worst.error),
+        fontsize=8,
+        xytext=(-5 if beyond else 5, 6),
+        textcoords="offset points",
+        horizontalalignment="right" if beyond else "left",
+    )
     of_outputs = any(layer.output_error is not None for layer in shown)
     axes.set(xlabel="layer", ylabel=f"relative error of {'outputs' if of_outputs else 'weights'}", title=title)
     axes.set_yscale("log")
