@@ -1,6 +1,6 @@
 """Measures what each scheme costs: quantizes a checkpoint, builds the engine, evaluates it; prints a Markdown table.
 
-    python benchmarks/quality.py CHECKPOINT [--row "int4 g128 awq" ...] [--work FOLDER]
+    python benchmarks/quality.py CHECKPOINT [--row "int4 g128 awq" ...] [--tokens N] [--work FOLDER]
 
 CHECKPOINT: a Hugging Face folder or a GGUF file. Every row is a real engine, run as it serves; perplexity is that of
 `enginesmith eval ENGINE` with its default text, window and stride. The first row is the checkpoint itself in
@@ -60,12 +60,12 @@ def run(arguments: list[str], code: str = CLI) -> str:
     return subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE).stdout
 
 
-def evaluate(subject: Path | str) -> float:
+def evaluate(subject: Path | str, tokens: int) -> float:
     """Perplexity."""
-    return json.loads(run(["eval", str(subject), "--json"]))["perplexity"]
+    return json.loads(run(["eval", str(subject), "--tokens", str(tokens), "--json"]))["perplexity"]
 
 
-def measure(row: Row, checkpoint: str, work: Path) -> tuple[float, dict[str, float]]:
+def measure(row: Row, checkpoint: str, work: Path, tokens: int) -> tuple[float, dict[str, float]]:
     """Perplexity of a row's engine, and what its quantization took."""
     place = work / row.name.replace(",", "").replace(" ", "-")
     source, costs = checkpoint, {}
@@ -78,25 +78,26 @@ def measure(row: Row, checkpoint: str, work: Path) -> tuple[float, dict[str, flo
     if not engine.exists():
         options = ["--max-batch-size", "256", "--max-seq-len", "1024", "--no-check", *row.build.split()]
         run(["build", source, "-o", str(engine), *options])
-    return evaluate(engine), costs
+    return evaluate(engine, tokens), costs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint")
     parser.add_argument("--row", action="append", choices=[row.name for row in ROWS], help="default: all")
+    parser.add_argument("--tokens", type=int, default=8192, help="tokens of the text to use (8192)")
     parser.add_argument("--work", type=Path, help="keep folders here")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         work = arguments.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
-        reference = evaluate(arguments.checkpoint)
+        reference = evaluate(arguments.checkpoint, arguments.tokens)
         print("| scheme | perplexity | relative | seconds | peak GB |\n| --- | ---: | ---: | ---: | ---: |")
         print(f"| unquantized, float32 | {reference:.4f} | | | |", flush=True)
         for row in ROWS:
             if arguments.row and row.name not in arguments.row:
                 continue
-            found, costs = measure(row, arguments.checkpoint, work)
+            found, costs = measure(row, arguments.checkpoint, work, arguments.tokens)
             took = f"{costs['seconds']:.0f} | {costs['peak']:.2f}" if costs else "|"
             print(f"| {row.name} | {found:.4f} | {found / reference - 1:+.2%} | {took} |", flush=True)
 
