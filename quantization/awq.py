@@ -27,10 +27,10 @@ def search_scales(
     `weights` [N_i, K] all read the same input. Tried are absmean(x)^a for exponents a from 0 to 1, alone and divided
     by the weights' mean magnitude to the power 1 - a. The scale that makes the squared error of outputs least after
     rounding with clipped groups wins, if it is better than none. `tied`, int [K] or None: channels of equal numbers
-    get equal scales. Round the scaled weights with `statistics.divided(scale)`, which clips groups as it was done in
-    the search.
+    get equal scales. Round the scaled weights with `statistics.divided(scale)`, which clips groups with more care than
+    the search can take.
     """
-    metric = Metric.of(statistics.mean_hessian, scheme.group_size)
+    metric = Metric.independent(statistics.mean_hessian, scheme.group_size)
 
     def error(of: Sequence[np.ndarray], scale: np.ndarray) -> float:
         return sum(_error(weight, scheme, metric, statistics.hessian, scale) for weight in of)

@@ -14,10 +14,17 @@ class Metric:
     """Errors d of a run of inputs, all in one group, are measured by the square of factor @ d.
 
     factors: for each part of the groups (`groups.parts`), float32 [runs, size, size]; factorᵀ factor is the block of
-    the mean of x xᵀ that belongs to a run.
+    the mean of x xᵀ that belongs to a run. Of a metric that takes inputs to be independent, they are the roots of the
+    block's diagonal, [runs, size].
     """
 
     factors: tuple[np.ndarray, ...]
+
+    @classmethod
+    def independent(cls, hessian: np.ndarray, group_size: int) -> "Metric":
+        """From the diagonal alone of the mean of x xᵀ [K, K]: coarser, and much faster to measure by."""
+        root = np.sqrt(np.maximum(np.diag(hessian), 0)).astype(np.float32)
+        return cls(tuple(root[part.columns].reshape(-1, part.size) for part in parts(len(root), group_size)))
 
     @classmethod
     def of(cls, hessian: np.ndarray, group_size: int) -> "Metric":
@@ -33,16 +40,18 @@ class Metric:
         """The same for inputs x / scale, float32 [K]."""
         factors, first = [], 0
         for factor in self.factors:
-            runs, _, size = factor.shape
+            runs, *_, size = factor.shape
             last = first + runs * size
-            factors.append(factor / scale[first:last].reshape(runs, 1, size))
+            factors.append(factor / scale[first:last].reshape(runs, *[1] * (factor.ndim - 2), size))
             first = last
         return Metric(tuple(factors))
 
 
 def measured(factor: np.ndarray, x: np.ndarray) -> np.ndarray:
     """factor @ x by runs, for x [groups, group size, rows]."""
-    runs, size, _ = factor.shape
+    runs, *_, size = factor.shape
+    if factor.ndim == 2:
+        return (factor[:, :, None] * x.reshape(runs, size, -1)).reshape(x.shape)
     return (factor @ x.reshape(runs, size, -1)).reshape(x.shape)
 
 

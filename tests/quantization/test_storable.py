@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from enginesmith.errors import BuildError
 from enginesmith.quantization import rtn
-from enginesmith.quantization.metric import Metric
+from enginesmith.quantization.metric import Metric, measured
 from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 from enginesmith.quantization.statistics import relative_error
@@ -151,6 +151,22 @@ def test_the_metric_is_that_of_block_hessians(k: int, group: int) -> None:
             np.testing.assert_allclose(run.T @ run, scaled.T @ scaled / len(x), rtol=1e-3, atol=1e-4)
             first = part.stop
     assert first == k
+
+
+@pytest.mark.parametrize(("k", "group"), [(64, 16), (70, 32), (24, 0)])
+def test_the_metric_of_independent_inputs_is_that_of_the_diagonal(k: int, group: int) -> None:
+    x, scale = inputs(400, k, seed=4), np.linspace(0.5, 2, k, dtype=np.float32)
+    metric = Metric.independent(observed(x).mean_hessian, group).divided(scale)
+    error = weights(3, k, seed=5)
+    first, total = 0, np.zeros(3)
+    for factor in metric.factors:
+        size = factor.size
+        part = error[:, first : first + size].T.reshape(len(factor), -1, 3)
+        total += (measured(factor, part) ** 2).sum(axis=(0, 1))
+        first += size
+    assert first == k
+    expected = (error.astype(np.float64) ** 2 * (x.astype(np.float64) ** 2).mean(axis=0) / scale**2).sum(axis=1)
+    np.testing.assert_allclose(total, expected, rtol=1e-4)
 
 
 def test_inputs_never_seen_are_rounded_all_the_same() -> None:
