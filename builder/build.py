@@ -12,7 +12,7 @@ from ..checkpoint.checkpoint import Checkpoint, open_checkpoint
 from ..checkpoint.layouts.layout import Layout
 from ..checkpoint.layouts.registry import layout_of
 from ..checkpoint.sizes import check_sizes
-from ..checkpoint.tokenizer_files import save_tokenizer
+from ..checkpoint.tokenizer_files import has_tokenizer, save_tokenizer
 from ..checkpoint.weights import bind_weights
 from ..errors import BuildError, CheckpointError, EngineError, RequestError
 from ..progress import NoProgress, Progress
@@ -135,11 +135,6 @@ def _build(
         with report.time("seal"), progress.task("seal"):
             write_engine(folder, manifest)
     return report
-
-
-def has_tokenizer(folder: Path) -> bool:
-    """Whether a checkpoint brings any tokenizer; an engine without one takes and gives token ids."""
-    return any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json"))
 
 
 @contextmanager

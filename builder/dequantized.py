@@ -15,9 +15,11 @@ def load_dequantized(weights: Weights) -> Any:
     """
     import torch
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
+    from transformers.utils import logging
 
     from .trace.skeleton import make_config
 
+    logging.disable_progress_bar()  # the commands show their own
     config = make_config(weights.checkpoint.config)
     names = [*weights.tensors, *weights.stored]
     state = {name: torch.from_numpy(np.array(weights.values(name), np.float32)) for name in names}

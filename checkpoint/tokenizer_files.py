@@ -13,6 +13,11 @@ _SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "merges.t
 _OTHERS = ("added_tokens.json", "chat_template.json", "generation_config.json")
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a checkpoint brings any tokenizer; an engine without one takes and gives token ids."""
+    return any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json"))
+
+
 def tokenizer_files(folder: Path) -> list[Path]:
     """The tokenizer's files that an engine needs and that are present, tokenizer.json first."""
     return [path for name in _FILES if (path := folder / name).exists()]

@@ -7,6 +7,7 @@ import click
 
 from ..builder.evaluate.evaluate import Evaluation, evaluate
 from ..builder.evaluate.layers import LayerError
+from ..builder.evaluate.plot import plot_layers, require_matplotlib
 from ..builder.evaluate.windows import DEFAULT_TOKENS, DEFAULT_WINDOW
 from .progress import terminal_progress
 from .show import section
@@ -17,7 +18,9 @@ _WORST = 8
 @click.command("eval")
 @click.argument("model", metavar="ENGINE_OR_CHECKPOINT")
 @click.option("--against", metavar="CHECKPOINT", help="Also measure how far it is from this checkpoint, or engine.")
-@click.option("--text", type=click.Path(path_type=Path), help="A UTF-8 file; default: Python's own help texts.")
+@click.option(
+    "--text", type=click.Path(path_type=Path), help="A UTF-8 file; default: the language reference that Python brings."
+)
 @click.option(
     "--window", type=click.IntRange(min=2), help=f"Tokens the model sees at once [default: {DEFAULT_WINDOW}]."
 )
@@ -27,7 +30,10 @@ _WORST = 8
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option(
-    "--plot", type=click.Path(path_type=Path), metavar="PNG", help="Draw the errors of layers into this file."
+    "--plot",
+    type=click.Path(path_type=Path),
+    metavar="PNG",
+    help="Draw the errors of layers into this file: of a checkpoint made by `quantize`, or of two checkpoints.",
 )
 def command(
     model: str,
@@ -44,17 +50,17 @@ def command(
     An engine runs as it serves. A checkpoint (a Hugging Face folder, a GGUF file or a Hub id) runs in Transformers in
     float32; a quantized one with the weights that its integers stand for.
     """
+    if plot is not None:
+        require_matplotlib()  # an error now rather than after minutes
     found = evaluate(
         model, against, text=text, window=window, stride=stride, max_tokens=tokens, progress=terminal_progress()
     )
-    if plot is not None:
-        from ..builder.evaluate.plot import plot_layers
-
-        plot_layers(found.layers, plot, title=found.subject)
     if as_json:
         click.echo(json.dumps(found.to_json(), indent=2))
     else:
         _show(found)
+    if plot is not None:
+        plot_layers(found.layers, plot, title=found.subject)
 
 
 def _show(found: Evaluation) -> None:

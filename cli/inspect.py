@@ -9,7 +9,7 @@ import click
 
 from ..runtime.engine_dir import EngineDir, open_engine
 from ..runtime.kv_cache.sizing import blocks_for
-from .show import check_facts, section, size
+from .show import check_facts, quantization_facts, section, size
 
 
 @click.command("inspect")
@@ -91,6 +91,8 @@ def _show_report(report: dict[str, Any], tactics: bool) -> None:
         reasons = Counter(report["dequantized"].values())
         dequantized = {reason: f"{count} linear layers dequantized" for reason, count in reasons.items()}
         section("Quantized by the checkpoint", {"layout": report["quantized"], **dequantized})
+    if report.get("quantization"):
+        section("Quantized first", quantization_facts(report["quantization"]))
     section("Fused", {name: str(count) for name, count in report["fusions"].items() if count})
     section("Kernel calls a step", {name: str(count) for name, count in report["calls"].items()})
     if tactics:

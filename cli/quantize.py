@@ -16,10 +16,10 @@ from .stream import remark
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The checkpoint folder to write.")
 @with_options(pydantic_fields(QuantizeConfig))
 def command(checkpoint: str, output: Path, **options: object) -> None:
-    """Quantize CHECKPOINT (a Hugging Face folder, a GGUF file, or a Hub id) to a checkpoint that engines, Transformers
-    and vLLM load.
+    """Write a quantized copy of CHECKPOINT (a Hugging Face folder, a GGUF file, or a Hub id): a checkpoint in a format
+    that `enginesmith build`, Transformers and vLLM read.
 
-    Layers that are done are kept until all are: the same command goes on where it was interrupted.
+    Interrupted, the same command goes on where it stopped.
     """
     config = made_from(QuantizeConfig, options)
     from ..builder.quantize.quantize import quantize

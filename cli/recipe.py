@@ -17,7 +17,10 @@ _set = click.option(
 
 @click.group("recipe")
 def command() -> None:
-    """Run a recipe: fetch, import, build, check, demo. RECIPE is a name from `list`, or a YAML file."""
+    """Run a recipe: fetch, import, quantize, build, check, evaluate, demo.
+
+    RECIPE is a name from `list`, or a YAML file.
+    """
 
 
 @command.command("list")

@@ -52,7 +52,7 @@ def show_build(report: "BuildReport", output: Path) -> None:
         },
     )
     if report.quantization is not None:
-        section("Quantized before", _quantization_facts(report.quantization))
+        section("Quantized first", quantization_facts(report.quantization))
     if report.chat_template_error:
         click.secho(f"warning: {report.chat_template_error}; --chat will be refused, plain prompts work", err=True)
     if report.check is not None:
@@ -81,7 +81,7 @@ def show_quantization(report: "QuantizeReport", output: Path) -> None:
     section(f"Furthest off, relative to the {what}", {each.name: f"{each.error:.2%}" for each in report.worst()})
 
 
-def _quantization_facts(done: Mapping[str, Any]) -> dict[str, str]:
+def quantization_facts(done: Mapping[str, Any]) -> dict[str, str]:
     """What a build's own quantization did and changed, from its report."""
     logits = done.get("logits")
     facts = {"method": f"{done['method']}, {len(done['layers'])} linear layers to {done['scheme']}"}

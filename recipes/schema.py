@@ -112,13 +112,6 @@ class Recipe(_Strict):
     demo: Demo = Demo.model_validate({})
     bench: Bench | None = None
 
-    @field_validator("quantize")
-    @classmethod
-    def _is_one_scheme(cls, value: QuantizeConfig | None) -> QuantizeConfig | None:
-        if value is not None:
-            _ = value.scheme  # raises ValueError for options that contradict each other
-        return value
-
     @model_validator(mode="after")
     def _quantized_once(self) -> "Recipe":
         if self.quantize is not None and self.build.weights is not None:

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from ...checkpoint.folder import REPORT
 from ...errors import EvaluationError
 from ...progress import NoProgress, Progress
 from ...quantization.quality import Quality
 from ...quantization.texts import TOPICS, evaluation_text
-from ...runtime.tokenizer import NoTokenizer, Tokenizer
-from .layers import REPORT, LayerError, read_layers, weight_errors
+from ...runtime.tokenizer import NoTokenizer
+from ..checkpoint_tokenizer import beginning_of
+from .layers import LayerError, read_layers, weight_errors
 from .subjects import CheckpointSubject, EngineSubject, Subject, open_subject
 from .windows import DEFAULT_TOKENS, DEFAULT_WINDOW, Window, windows
 
@@ -141,19 +143,13 @@ def _tokens(models: Sequence[Subject], content: str, most: int | None) -> tuple[
         if isinstance(model.tokenizer, NoTokenizer):
             raise EvaluationError(f"{model.name} has no tokenizer, so no text can be evaluated")
         plain = model.tokenizer.encode(content, add_special_tokens=False)[:most]
-        found.append((_prefix(model.tokenizer), plain))
+        found.append((beginning_of(model.tokenizer), plain))
     if any(tokens != found[0] for tokens in found):
         raise EvaluationError(
             f"{models[0].name} and {models[-1].name} split the text into different tokens, so their predictions "
             "cannot be compared; give models with one tokenizer"
         )
     return found[0]
-
-
-def _prefix(tokenizer: Tokenizer) -> list[int]:
-    """The special tokens that begin every text, such as Gemma's <bos>."""
-    plain, whole = (tokenizer.encode("a", add_special_tokens=special) for special in (False, True))
-    return whole[: whole.index(plain[0])] if plain and plain[0] in whole else []
 
 
 def _require_tokens(found: int, needed: int, source: str) -> None:

@@ -12,8 +12,6 @@ from ...errors import CheckpointError
 if TYPE_CHECKING:
     from torch import nn
 
-REPORT = "quantization_report.json"
-
 
 @dataclass(frozen=True)
 class LayerError:

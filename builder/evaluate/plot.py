@@ -3,10 +3,23 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...atomic import new_file
 from ...errors import EvaluationError
 from .layers import LayerError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def require_matplotlib() -> "type[Figure]":
+    """What draws. Raises EvaluationError where it is missing."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise EvaluationError("plots need matplotlib, of the extra 'plot': pip install 'enginesmith[plot]'") from None
+    return Figure
 
 
 def plot_layers(layers: Sequence[LayerError], path: str | Path, title: str = "") -> None:
@@ -20,11 +33,7 @@ def plot_layers(layers: Sequence[LayerError], path: str | Path, title: str = "")
             "there are no errors of layers to plot: give a checkpoint made by 'enginesmith quantize', or two "
             "checkpoints to compare"
         )
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise EvaluationError("plots need matplotlib, of the extra 'plot': pip install 'enginesmith[plot]'") from None
-    figure = Figure(figsize=(10, 5.5), layout="constrained")
+    figure = require_matplotlib()(figsize=(10, 5.5), layout="constrained")
     axes = figure.add_subplot()
     last = max((layer.depth for layer in shown if layer.depth is not None), default=0)
     places = {layer.name: last + 1 if layer.depth is None else layer.depth for layer in shown}

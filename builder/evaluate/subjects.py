@@ -1,6 +1,5 @@
 """What can be evaluated: an engine, run as it would serve, or a checkpoint, run by Transformers in float32."""
 
-import tempfile
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterator, Sequence
@@ -13,15 +12,14 @@ from ...checkpoint.checkpoint import Checkpoint, open_checkpoint
 from ...checkpoint.config import max_positions
 from ...checkpoint.layouts.registry import layout_of
 from ...checkpoint.sources import resolve
-from ...checkpoint.tokenizer_files import save_tokenizer
 from ...checkpoint.weights import bind_weights
 from ...progress import Progress
 from ...runtime.engine_dir import MANIFEST, open_engine
 from ...runtime.executors.cpu import CpuExecutor
 from ...runtime.executors.executor import SequenceSlice
 from ...runtime.tokenizer import Tokenizer, load_tokenizer
-from ..build import has_tokenizer
 from ..check import load_reference
+from ..checkpoint_tokenizer import tokenizer_of
 from ..dequantized import load_dequantized
 
 
@@ -96,7 +94,7 @@ class CheckpointSubject(Subject):
     def __init__(self, source: str | Path, progress: Progress) -> None:
         self.checkpoint = open_checkpoint(resolve(source, progress), progress)
         self.name, self.folder = str(source), self.checkpoint.path
-        self.tokenizer = _tokenizer_of(self.folder)
+        self.tokenizer = tokenizer_of(self.folder)
         self.max_window = max_positions(self.checkpoint.config)
         self.model = None
 
@@ -128,15 +126,6 @@ def open_subject(source: str | Path, progress: Progress) -> Subject:
 def _steps(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
     for start in range(first, last, size):
         yield start, min(start + size, last)
-
-
-def _tokenizer_of(checkpoint: Path) -> Tokenizer:
-    """A checkpoint's tokenizer, converted where it has only a slow one's files."""
-    if (checkpoint / "tokenizer.json").is_file() or not has_tokenizer(checkpoint):
-        return load_tokenizer(checkpoint)
-    with tempfile.TemporaryDirectory() as converted:
-        save_tokenizer(checkpoint, Path(converted))
-        return load_tokenizer(Path(converted))
 
 
 def _load(checkpoint: Checkpoint, length: int, progress: Progress) -> Any:

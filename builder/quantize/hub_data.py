@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ...errors import BuildError
 from ...progress import Progress
+from .text_files import read_texts
 
 _KINDS = (".jsonl", ".txt", ".parquet")
 _TEXT = "text"
@@ -19,8 +20,6 @@ def fetch_texts(name: str, progress: Progress) -> Iterator[str]:
     path = _download(name, progress)
     if path.suffix == ".parquet":
         return _parquet(path, name)
-    from .calibration import read_texts
-
     return read_texts(path)
 
 

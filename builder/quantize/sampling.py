@@ -16,6 +16,7 @@ from ...checkpoint.checkpoint import Checkpoint
 from ...progress import Progress
 from ...runtime.llm import LLM
 from ...runtime.sampling_params import SamplingParams
+from ...runtime.tokenizer import Tokenizer
 from ..build import build
 from ..config import BuildConfig
 from ..fingerprint import code_digest, digest, stamp
@@ -26,7 +27,12 @@ _CODE = ("plugins", "builder/targets", "builder/passes", "runtime")
 
 
 def sample(
-    checkpoint: Checkpoint, vocab_size: int, prefix: list[int], config: QuantizeConfig, progress: Progress
+    checkpoint: Checkpoint,
+    tokenizer: Tokenizer,
+    vocab_size: int,
+    prefix: list[int],
+    config: QuantizeConfig,
+    progress: Progress,
 ) -> np.ndarray:
     """int64 [samples, sequence_length]: after `prefix` a random token, then what the model goes on with.
 
@@ -38,18 +44,14 @@ def sample(
     path = cache_dir("calibration") / f"{digest(made_of)[:32]}.npy"
     tokens = _cached(path, shape)
     if tokens is None:
-        tokens = _generate(checkpoint, _prompts(checkpoint, vocab_size, prefix, config), config, progress)
+        tokens = _generate(checkpoint, _prompts(tokenizer, vocab_size, prefix, config), config, progress)
         with new_file(path) as work, work.open("wb") as file:
             np.save(file, tokens, allow_pickle=False)
     return tokens
 
 
-def _prompts(checkpoint: Checkpoint, vocab_size: int, prefix: list[int], config: QuantizeConfig) -> list[list[int]]:
-    from .calibration import tokenizer_of
-
-    tokenizer = tokenizer_of(checkpoint)
-    special = tokenizer.special_ids if tokenizer else frozenset()
-    plain = [token for token in range(vocab_size) if token not in special]
+def _prompts(tokenizer: Tokenizer, vocab_size: int, prefix: list[int], config: QuantizeConfig) -> list[list[int]]:
+    plain = [token for token in range(vocab_size) if token not in tokenizer.special_ids]
     drawn = np.random.default_rng(config.seed).choice(plain, config.samples)
     room = config.sequence_length - 1  # at least one token is generated
     return [[*prefix, int(token)][:room] for token in drawn]

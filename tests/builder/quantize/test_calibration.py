@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from char_tokenizer import write_char_tokenizer
 
+from enginesmith.builder.checkpoint_tokenizer import tokenizer_of
 from enginesmith.builder.quantize import sampling
-from enginesmith.builder.quantize.calibration import beginning, calibrate, read_texts
+from enginesmith.builder.quantize.calibration import beginning, calibrate
 from enginesmith.builder.quantize.config import QuantizeConfig
 from enginesmith.builder.quantize.hub_data import _choose
+from enginesmith.builder.quantize.text_files import read_texts
 from enginesmith.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from enginesmith.errors import BuildError
 from enginesmith.progress import NoProgress
@@ -75,13 +77,17 @@ def test_text_of_the_python_installation(with_tokenizer: Checkpoint) -> None:
 
 
 def test_text_needs_a_tokenizer(tiny_checkpoint: Callable[[str], Path]) -> None:
-    with pytest.raises(BuildError, match=r"has no tokenizer\.json"):
+    with pytest.raises(BuildError, match="has no tokenizer, so text cannot"):
         tokens_of(open_checkpoint(tiny_checkpoint("llama")), calibration="topics")
 
 
+def beginning_of(checkpoint: Checkpoint) -> list[int]:
+    return beginning(checkpoint, tokenizer_of(checkpoint.path), 128)
+
+
 def test_what_a_sequence_begins_with(with_tokenizer: Checkpoint, tiny_checkpoint: Callable[[str], Path]) -> None:
-    assert beginning(with_tokenizer, 128) == []
-    assert beginning(open_checkpoint(tiny_checkpoint("llama")), 128) == [1]
+    assert beginning_of(with_tokenizer) == []
+    assert beginning_of(open_checkpoint(tiny_checkpoint("llama"))) == [1]
     path = with_tokenizer.path / "tokenizer.json"
     tokenizer = json.loads(path.read_text())
     tokenizer["post_processor"] = {
@@ -91,7 +97,7 @@ def test_what_a_sequence_begins_with(with_tokenizer: Checkpoint, tiny_checkpoint
         "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
     }
     path.write_text(json.dumps(tokenizer))
-    assert beginning(with_tokenizer, 128) == [1]
+    assert beginning_of(with_tokenizer) == [1]
     assert (tokens_of(with_tokenizer, calibration="topics")[:, 0] == 1).all()
 
 
