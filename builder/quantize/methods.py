@@ -14,9 +14,9 @@ from ...quantization.quantized import QuantizedWeight
 from ...quantization.scheme import ActivationScheme
 from ...quantization.statistics import InputStatistics, relative_error
 from ...runtime.threads import physical_cores
+from .blas import one_thread_a_product
 from .config import QuantizeConfig
 from .feeds import InputGroup, Layer
-from .folds import Fold
 from .selection import Block
 
 Parameters = MutableMapping[str, np.ndarray]
@@ -49,17 +49,14 @@ def quantize_block(
     empty for a method without calibration. Raises BuildError naming the layer that cannot be quantized.
     """
     scaled: dict[str, InputStatistics] = dict(statistics)
-    if config.method in ("awq", "smoothquant"):
-        for group in block.groups:
-            if group.fold is not None:
-                first = group.layers[0].name
-                scale = _search(group, parameters, statistics[first], config)
-                scale = _fold(group.fold, parameters, dtypes, scale, block)
-                for layer in group.layers:
-                    parameters[layer.parameter] = parameters[layer.parameter] * scale
-                scaled[first] = statistics[first].divided(scale)
-    jobs = [(layer, scaled.get(group.layers[0].name)) for group in block.groups for layer in group.layers]
-    with ThreadPoolExecutor(physical_cores()) as threads:  # NumPy's loops hold no lock
+    with one_thread_a_product(), ThreadPoolExecutor(physical_cores()) as threads:
+        if config.method in ("awq", "smoothquant"):
+            groups = [group for group in block.groups if group.fold is not None]
+            found = threads.map(lambda g: _search(g, parameters, statistics[g.layers[0].name], config), groups)
+            for group, scale in zip(groups, list(found), strict=True):
+                scale = _fold(group, parameters, dtypes, scale, block)
+                scaled[group.layers[0].name] = statistics[group.layers[0].name].divided(scale)
+        jobs = [(layer, scaled.get(group.layers[0].name)) for group in block.groups for layer in group.layers]
         return list(threads.map(lambda job: _quantize(job[0], parameters[job[0].parameter], job[1], config), jobs))
 
 
@@ -73,12 +70,14 @@ def _search(group: InputGroup, parameters: Parameters, found: InputStatistics, c
 
 
 def _fold(
-    fold: Fold, parameters: Parameters, dtypes: Mapping[str, np.dtype], scale: np.ndarray, block: Block
+    group: InputGroup, parameters: Parameters, dtypes: Mapping[str, np.dtype], scale: np.ndarray, block: Block
 ) -> np.ndarray:
-    """Apply a fold and round what it changed; gives the scale [K] that this amounts to.
+    """Divide a group's input by a scale, and multiply columns by it; gives the scale [K] that rounding makes of it.
 
     A norm's weight is stored in few bits: what its rounding changes, the layers' columns make up for.
     """
+    fold = group.fold
+    assert fold is not None
     before = {name: parameters[name] for name in fold.parameters}
     fold.apply(parameters, scale)
     rounded_later = {layer.parameter for layer in block.layers}
@@ -94,6 +93,8 @@ def _fold(
             usable = np.isfinite(exact) & (exact > 0) & (divisor.channels >= 0)
             scale = scale.copy()
             scale[divisor.channels[usable]] = exact[usable]
+    for layer in group.layers:
+        parameters[layer.parameter] = parameters[layer.parameter] * scale
     return scale
 
 
