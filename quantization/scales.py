@@ -29,21 +29,19 @@ def check_scales(largest: np.ndarray, scale: np.ndarray, origin: tuple[int, int]
 
     `largest` and `scale` are [rows, groups].
     """
-    bad = ~np.isfinite(scale)
-    if bad.any():
-        row, group = np.argwhere(bad)[0]
-        raise BuildError(
-            f"row {origin[0] + row}, group {origin[1] + group}: its largest weight is {largest[row, group]}; weights "
-            "must be finite and their scale must fit fp16 (65504). The checkpoint is damaged, or cannot be quantized."
-        )
+    _require_finite(scale, largest, origin, "finite and their scale must fit fp16 (65504)")
 
 
 def check_finite(largest: np.ndarray, origin: tuple[int, int]) -> None:
     """Raise BuildError naming the first group, counted from `origin` (row, group), whose weights are not finite."""
-    bad = ~np.isfinite(largest)
+    _require_finite(largest, largest, origin, "finite")
+
+
+def _require_finite(values: np.ndarray, largest: np.ndarray, origin: tuple[int, int], wanted: str) -> None:
+    bad = ~np.isfinite(values)
     if bad.any():
         row, group = np.argwhere(bad)[0]
         raise BuildError(
             f"row {origin[0] + row}, group {origin[1] + group}: its largest weight is {largest[row, group]}; weights "
-            "must be finite. The checkpoint is damaged, or cannot be quantized."
+            f"must be {wanted}. The checkpoint is damaged, or cannot be quantized."
         )

@@ -68,29 +68,21 @@ def int8(rng: Rng, name: str, n: int, k: int) -> Stored:
     return Stored(store_int8(grid), grid.values())
 
 
-def fp8_blocks(rng: Rng, name: str, n: int, k: int) -> Stored:
-    weight = rng.normal(0, 2, (n, k)).astype(FP8)
-    scale = rng.uniform(0.05, 0.1, (-(-n // 32), -(-k // 32))).astype(np.float32)
-    return Stored({"weight": weight, "weight_scale_inv": scale}, fp8_values(weight, scale, (32, 32)))
+def fp8(scale_name: str, rows: int | None, columns: int | None) -> Quantizer:
+    """A scale for each block of so many rows and columns; None: of all there are."""
+
+    def quantizer(rng: Rng, name: str, n: int, k: int) -> Stored:
+        block = rows or n, columns or k
+        weight = rng.normal(0, 2, (n, k)).astype(FP8)
+        scale = rng.uniform(0.05, 0.1, (-(-n // block[0]), -(-k // block[1]))).astype(np.float32)
+        stored = scale[0] if block == (n, k) else scale
+        return Stored({"weight": weight, scale_name: stored}, fp8_values(weight, scale, block))
+
+    return quantizer
 
 
-def fp8_channels(rng: Rng, name: str, n: int, k: int) -> Stored:
-    weight = rng.normal(0, 2, (n, k)).astype(FP8)
-    scale = rng.uniform(0.05, 0.1, (n, 1)).astype(np.float32)
-    return Stored({"weight": weight, "weight_scale": scale}, fp8_values(weight, scale, (1, k)))
-
-
-def fp8_odd_blocks(rng: Rng, name: str, n: int, k: int) -> Stored:
-    weight = rng.normal(0, 2, (n, k)).astype(FP8)
-    scale = rng.uniform(0.05, 0.1, (-(-n // 32), -(-k // 24))).astype(np.float32)
-    return Stored({"weight": weight, "weight_scale_inv": scale}, fp8_values(weight, scale, (32, 24)))
-
-
-def fp8_tensor(rng: Rng, name: str, n: int, k: int) -> Stored:
-    """One scale for each weight: q, k and v, which share a kernel call, have scales of their own."""
-    weight = rng.normal(0, 2, (n, k)).astype(FP8)
-    scale = rng.uniform(0.05, 0.1, (1, 1)).astype(np.float32)
-    return Stored({"weight": weight, "weight_scale": scale[0]}, fp8_values(weight, scale, (n, k)))
+fp8_blocks, fp8_odd_blocks = fp8("weight_scale_inv", 32, 32), fp8("weight_scale_inv", 32, 24)
+fp8_channels, fp8_tensor = fp8("weight_scale", 1, None), fp8("weight_scale", None, None)
 
 
 def with_input_scale(quantizer: Quantizer, scale: float) -> Quantizer:
