@@ -43,3 +43,8 @@ def quantize(weight: np.ndarray, scheme: WeightScheme, *, per_tensor: bool = Fal
         values = np.asarray(weight[block], np.float32) * np.repeat(inverse(scale[block]), widths, axis=1)
         q[block] = np.clip(values, -LARGEST, LARGEST)
     return QuantizedWeight(q, scale)
+
+
+def nearest(values: np.ndarray) -> np.ndarray:
+    """float32 numbers to the nearest of E4M3, as float32; those past 448 to that."""
+    return np.clip(values, -LARGEST, LARGEST).astype(ml_dtypes.float8_e4m3fn).astype(np.float32)

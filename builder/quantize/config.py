@@ -41,7 +41,8 @@ class QuantizeConfig(Options):
     calibration: str | None = Field(
         default=None,
         description="A text or JSONL file, 'topics' (text of the Python installation), or a data set of the Hub; "
-        "default: text sampled from the model itself. rtn and fp8 use it for static activations and the KV cache only.",
+        "default: text sampled from the model itself. rtn and fp8 do without, but for static activations and KV "
+        "caches; fp8 given some rounds as gptq does.",
     )
     samples: int = Field(default=64, ge=1, le=65536, description="Sequences of calibration data.")
     sequence_length: int = Field(default=256, ge=8, description="Tokens in each of them.")

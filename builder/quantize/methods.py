@@ -107,6 +107,8 @@ def _quantize(
             case "gptq":
                 assert statistics is not None
                 made = gptq.quantize(weight, scheme.weight, statistics)
+            case "fp8" if statistics is not None:
+                made = gptq.quantize(weight, scheme.weight, statistics, per_tensor=config.per_tensor)
             case "fp8":
                 made = fp8.quantize(weight, scheme.weight, per_tensor=config.per_tensor)
             case _:

@@ -81,9 +81,11 @@ def quantize(
 
 
 def needs_calibration(config: QuantizeConfig) -> bool:
-    """Whether the method, or scales of static activations or of a KV cache, need the model to be run."""
+    """Whether the method, or scales of static activations or of a KV cache, need the model to be run, or FP8 weights
+    are to be rounded by what was named for it."""
     static = config.scheme.activation is ActivationScheme.STATIC
-    return config.method in _CALIBRATED or static or config.kv_cache is not None
+    named = config.method == "fp8" and config.calibration is not None
+    return config.method in _CALIBRATED or static or named or config.kv_cache is not None
 
 
 def _quantize_weights(selection: Selection, shards: Shards, config: QuantizeConfig, progress: Progress) -> None:

@@ -7,41 +7,51 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enginesmith.errors import BuildError
-from enginesmith.quantization import gptq, rtn
+from enginesmith.quantization import fp8, gptq, rtn
+from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 from enginesmith.quantization.statistics import InputStatistics, relative_error
 from enginesmith.quantization.storable import levels
 
-INT4, INT8 = WeightType.INT4, WeightType.INT8
+INT4, INT8, FP8 = WeightType.INT4, WeightType.INT8, WeightType.FP8
 SCHEMES = [
     WeightScheme(INT4, 32, symmetric=False),
     WeightScheme(INT4, 32),
     WeightScheme(INT4),
     WeightScheme(INT8, 32),
     WeightScheme(INT8),
+    WeightScheme(FP8),
+    WeightScheme(FP8, 64),
 ]
+
+
+def rounded(w: np.ndarray, scheme: WeightScheme) -> QuantizedWeight:
+    return fp8.quantize(w, scheme) if scheme.type is FP8 else rtn.quantize(w, scheme, storable=True)
 
 
 def surgeon(
     w: np.ndarray, scheme: WeightScheme, statistics: InputStatistics, damping: float, act_order: bool
 ) -> np.ndarray:
     """Optimal brain surgery, a column at a time, in float64: round one, move all later ones to make up for it, remove
-    its row and column from the inverse Hessian by elimination. Integers [N, K] on the grids of `rtn`."""
-    grid = rtn.quantize(w, scheme, storable=True)
-    lowest, highest = levels(scheme.type)
+    its row and column from the inverse Hessian by elimination. Numbers [N, K] on the grids of rounding to nearest."""
+    grid = rounded(w, scheme)
     hessian = statistics.hessian.astype(np.float64)
     hessian += damping * np.diagonal(hessian).mean() * np.eye(len(hessian))
     inverse = np.linalg.inv(hessian)
     left = w.astype(np.float64)
-    q = np.empty(w.shape, np.int8)
+    q = np.empty(w.shape, grid.q.dtype)
     k = w.shape[1]
     order = np.argsort(-np.diagonal(statistics.hessian), kind="stable") if act_order else range(k)
     for column in order:
         group = column // (scheme.group_size or k)
         scale = grid.scale[:, group]
         zero = np.zeros_like(scale) if grid.zero is None else grid.zero[:, group]
-        q[:, column] = np.clip(np.rint(left[:, column] / scale) + zero, lowest, highest)
-        error = (left[:, column] - scale * (q[:, column] - zero)) / inverse[column, column]
+        wanted = left[:, column] / scale
+        if scheme.type is FP8:
+            q[:, column] = np.clip(wanted, -448, 448).astype(np.float32)
+        else:
+            q[:, column] = np.clip(np.rint(wanted) + zero, *levels(scheme.type))
+        error = (left[:, column] - scale * (q[:, column].astype(np.float64) - zero)) / inverse[column, column]
         left -= np.outer(error, inverse[column])
         inverse -= np.outer(inverse[:, column], inverse[column]) / inverse[column, column]
         inverse[column, column] = 1  # done with: nothing reaches it, nor it anything
@@ -65,9 +75,9 @@ def test_equals_optimal_brain_surgery(scheme: WeightScheme, act_order: bool, dam
 def test_outputs_are_clearly_better_than_round_to_nearest(scheme: WeightScheme) -> None:
     w, x = weights(96, 128), inputs(4000, 128)
     seen, unseen = observed(x[:3000]), observed(x[3000:])
-    rounded = rtn.quantize(w, scheme, storable=True).dequantize(scheme.group_size)
+    plain = rounded(w, scheme).dequantize(scheme.group_size)
     made = gptq.quantize(w, scheme, seen).dequantize(scheme.group_size)
-    assert relative_error(w, made, unseen) < 0.7 * relative_error(w, rounded, unseen)
+    assert relative_error(w, made, unseen) < 0.7 * relative_error(w, plain, unseen)
 
 
 @settings(max_examples=25, deadline=None)
