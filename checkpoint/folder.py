@@ -59,6 +59,8 @@ class CheckpointFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not self.shards:  # nothing to go on from
+            shutil.rmtree(self._work, ignore_errors=True)
         os.close(self._lock)
 
     @property
@@ -193,6 +195,8 @@ def _check_output(named: Path, output: Path, source: Checkpoint) -> None:
         if output.exists():
             if output.samefile(source.path):
                 raise BuildError(f"{named} is the checkpoint to quantize; name another output")
+            if source.path.resolve().is_relative_to(output):
+                raise BuildError(f"{named} holds the checkpoint to quantize, {source.path}; name another output")
             if not output.is_dir() or (any(output.iterdir()) and not (output / REPORT).exists()):
                 raise BuildError(
                     f"{named} exists and is no checkpoint that enginesmith quantized; name another output, or remove it"

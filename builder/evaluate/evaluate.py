@@ -124,7 +124,7 @@ def _read(text: str | Path | None) -> tuple[str, str]:
 def _window(models: Sequence[Subject], window: int | None, stride: int | None, context: int) -> tuple[int, int]:
     """Window and stride, by default the usual ones where all models can take them. `context`: the least a token has."""
     limits = {model.name: model.max_window for model in models if model.max_window is not None}
-    chosen = min(DEFAULT_WINDOW, *limits.values()) if window is None else window
+    chosen = min([DEFAULT_WINDOW, *limits.values()]) if window is None else window
     for name, limit in limits.items():
         if chosen > limit:
             raise EvaluationError(f"window {chosen} is more than the {limit} tokens that {name} takes")

@@ -25,7 +25,7 @@ def require_matplotlib() -> "type[Figure]":
 def plot_layers(layers: Sequence[LayerError], path: str | Path, title: str = "") -> None:
     """Write a PNG: layers of the model on x, relative error of outputs (else of weights) on y; the worst is named.
 
-    Raises EvaluationError where matplotlib is missing or there is nothing to show.
+    Raises EvaluationError where matplotlib is missing, there is nothing to show, or the file cannot be written.
     """
     shown = [layer for layer in layers if layer.error > 0 and math.isfinite(layer.error)]
     if not shown:
@@ -56,5 +56,8 @@ def plot_layers(layers: Sequence[LayerError], path: str | Path, title: str = "")
     axes.set_yscale("log")
     axes.grid(visible=True, which="both", alpha=0.25)
     axes.legend(fontsize=8, ncols=2)
-    with new_file(Path(path)) as work:
-        figure.savefig(work, format="png", dpi=120)
+    try:
+        with new_file(Path(path)) as work:
+            figure.savefig(work, format="png", dpi=120)
+    except OSError as error:
+        raise EvaluationError(f"{path}: cannot be written: {error.strerror or error}; name another file") from error

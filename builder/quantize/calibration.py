@@ -83,7 +83,7 @@ def _texts(name: str, progress: Progress) -> tuple[Iterator[str], str]:
     path = Path(name).expanduser()
     if name == _TOPICS:
         return iter([calibration_text()]), TOPICS
-    if path.exists():
+    if name and path.exists():
         return read_texts(path), path.name
     if _HUB_NAME.fullmatch(name):
         from .hub_data import fetch_texts

@@ -51,7 +51,7 @@ class QuantizeConfig(Options):
         description="A layer to leave alone, besides the head: its name, or 're:' and a regular expression; may be "
         "repeated.",
     )
-    seed: int = Field(default=0, description="Seed of the choice, or the sampling, of calibration data.")
+    seed: int = Field(default=0, ge=0, description="Seed of the choice, or the sampling, of calibration data.")
 
     @model_validator(mode="after")
     def _is_a_scheme(self) -> "QuantizeConfig":

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ...errors import BuildError
+from ...errors import BuildError, shown
 from ..network import Network
 from .blocks import block_of, blocks_of
 from .feeds import InputGroup, Layer, read_feeds
@@ -92,7 +92,7 @@ class _matcher:
         unknown += [f"{_PATTERN}{p.pattern}" for p in self._patterns if not any(p.match(name) for name in names)]
         if unknown:
             raise BuildError(
-                f"ignore: no linear layer is named {', '.join(sorted(unknown))}; there are "
+                f"ignore: no linear layer is named {', '.join(map(shown, sorted(unknown)))}; there are "
                 f"{', '.join(names[:_SHOWN])} and {max(len(names) - _SHOWN, 0)} more. A pattern begins with 're:'."
             )
 

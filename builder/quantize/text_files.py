@@ -22,9 +22,11 @@ def read_texts(path: Path) -> Iterator[str]:
                 if line.strip():
                     yield _text_of(line, path, number)
     except OSError as error:
-        raise BuildError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise BuildError(f"{path}: cannot be read: {error.strerror or error}; give a text or JSONL file") from error
     except UnicodeDecodeError as error:
-        raise BuildError(f"{path}: no UTF-8 text: {error}") from error
+        raise BuildError(
+            f"{path}: not UTF-8 text: {error.reason} at byte {error.start}; give a text or JSONL file"
+        ) from error
 
 
 def _text_of(line: str, path: Path, number: int) -> str:

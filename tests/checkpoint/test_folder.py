@@ -101,6 +101,12 @@ def test_shards_are_found_again_unless_something_changed(tmp_path: Path, source:
         assert folder.shards == set()
 
 
+def test_nothing_is_left_of_a_run_without_a_shard(tmp_path: Path, source: Checkpoint) -> None:
+    with pytest.raises(ZeroDivisionError), CheckpointFolder(tmp_path / "out", source, "one"):
+        raise ZeroDivisionError
+    assert files(tmp_path) == {"source"}
+
+
 def test_only_one_process_at_a_time(tmp_path: Path, source: Checkpoint) -> None:
     with CheckpointFolder(tmp_path / "out", source, "one") as folder:
         folder.write("rest", SHARDS["rest"])
@@ -127,6 +133,8 @@ def test_what_may_not_be_replaced(tmp_path: Path, source: Checkpoint) -> None:
             CheckpointFolder(tmp_path / name, source, "one")
     with pytest.raises(BuildError, match="is the checkpoint to quantize"):
         CheckpointFolder(source.path, source, "one")
+    with pytest.raises(BuildError, match="holds the checkpoint to quantize"):
+        CheckpointFolder(source.path.parent, source, "one")
     with pytest.raises(BuildError, match="not a folder that can be written"):
         CheckpointFolder(tmp_path / "file" / "out", source, "one")
     assert (tmp_path / "folder" / "thesis.txt").read_text() == "mine"

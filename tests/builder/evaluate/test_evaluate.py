@@ -11,7 +11,7 @@ from char_tokenizer import write_char_tokenizer
 
 from enginesmith.builder.build import build
 from enginesmith.builder.config import BuildConfig
-from enginesmith.builder.evaluate.evaluate import evaluate
+from enginesmith.builder.evaluate.evaluate import _window, evaluate
 from enginesmith.errors import EvaluationError
 
 TEXT = "the quick brown fox jumps over the lazy dog. " * 5
@@ -118,6 +118,10 @@ def test_without_a_text_it_is_that_of_the_python_installation(folder: Path, engi
 def test_what_cannot_be_evaluated(folder: Path, engine: Path, options: dict[str, int], said: str) -> None:
     with pytest.raises(EvaluationError, match=said):
         evaluate(engine, text=folder / "text.txt", **options)  # type: ignore[arg-type]
+
+
+def test_a_window_for_models_that_state_no_limit() -> None:
+    assert _window([], None, None, 1) == (512, 256)
 
 
 def test_a_text_that_cannot_be_read(folder: Path, engine: Path) -> None:

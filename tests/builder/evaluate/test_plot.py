@@ -30,3 +30,10 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(EvaluationError, match=r"pip install 'enginesmith\[plot\]'"):
         plot_layers(LAYERS, tmp_path / "layers.png")
+
+
+def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EvaluationError, match="cannot be written"):
+        plot_layers(LAYERS, tmp_path / "file" / "layers.png")

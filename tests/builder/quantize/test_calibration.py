@@ -118,3 +118,16 @@ def test_files_of_a_data_set() -> None:
     assert _choose(["README.md", "data/test.jsonl", "data/train.jsonl", "train.parquet"], "a/b") == "data/train.jsonl"
     with pytest.raises(BuildError, match="no file that can be read"):
         _choose(["README.md"], "a/b")
+
+
+@pytest.mark.parametrize("name", ["", "folder", "bytes.txt"])
+def test_what_is_no_text(with_tokenizer: Checkpoint, tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "bytes.txt").write_bytes(b"a\xff")
+    said = {
+        "": "calibration: '' is no file",
+        "folder": "folder: cannot be read: .*; give",
+        "bytes.txt": "not UTF-8 .* at byte 1; give",
+    }
+    with pytest.raises(BuildError, match=said[name]):
+        tokens_of(with_tokenizer, calibration=str(tmp_path / name) if name else "")

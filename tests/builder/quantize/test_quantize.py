@@ -199,7 +199,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "group": ({"method": "rtn", "group_size": 128}, r"model\.layers\.0\.self_attn\.q_proj: groups of 128 .* 64 inputs"),
     "format": ({"method": "fp8", "format": "awq"}, "the AWQ format holds int4"),
     "pattern": ({"method": "rtn", "group_size": 32, "ignore": ("re:(",)}, r"re:\( is no regular expression"),
-    "no such layer": ({"method": "rtn", "group_size": 32, "ignore": ("x",)}, "no linear layer is named x"),
+    "no such layer": ({"method": "rtn", "group_size": 32, "ignore": ("x",)}, "no linear layer is named 'x'"),
     "length": ({"method": "gptq", "group_size": 32, "sequence_length": 4096}, "4096 is more than the 128 tokens"),
     "samples": ({"method": "awq", "group_size": 32, "samples": 1000}, "has 4000 tokens, but 1000 sequences .* 24000"),
     "no file": ({"method": "awq", "group_size": 32, "calibration": "no such"}, "'no such' is no file"),
@@ -212,7 +212,7 @@ def test_bad_options(checkpoint: Any, tmp_path: Path, text: Path, case: str) -> 
     defaults = {"calibration": str(text), "samples": 8, "sequence_length": 24}
     with pytest.raises(BuildError, match=message):
         quantize(checkpoint("qwen3"), tmp_path / "out", QuantizeConfig(**defaults | options))
-    assert not (tmp_path / "out").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"text.txt", "source-qwen3"}  # nothing half-done either
 
 
 def test_options_that_contradict_each_other() -> None:
@@ -220,6 +220,8 @@ def test_options_that_contradict_each_other() -> None:
         QuantizeConfig(method="fp8", bits=4)
     with pytest.raises(BuildError, match=r"samples: .* greater than or equal to 1 .found 0"):
         QuantizeConfig(method="awq", samples=0)
+    with pytest.raises(BuildError, match=r"seed: .* greater than or equal to 0 .found -1"):
+        QuantizeConfig(method="awq", seed=-1)
 
 
 def test_a_weight_that_is_not_finite_is_named(checkpoint: Any, tmp_path: Path, text: Path) -> None:
