@@ -3,18 +3,15 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ...atomic import new_file
 from ...errors import EvaluationError
 from .layers import LayerError
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
-
-def require_matplotlib() -> "type[Figure]":
-    """What draws. Raises EvaluationError where it is missing."""
+def require_matplotlib() -> Any:
+    """Its class Figure. Raises EvaluationError where it is missing."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
