@@ -78,4 +78,8 @@ def _matrix(module: Any) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+    if value is None:
+        return None
+    if not math.isfinite(number := float(value)):
+        raise ValueError(f"an error of {number}")
+    return number

@@ -26,7 +26,10 @@ def test_a_report_is_read(tmp_path: Path) -> None:
     assert math.isnan(LayerError("x", "", None, None).error)
 
 
-@pytest.mark.parametrize("data", [{}, {"layers": [{"name": "x"}]}, {"layers": 3}, {"layers": ["x"]}])
+NAN = {"name": "x", "scheme": "", "weight_error": math.nan, "output_error": None}
+
+
+@pytest.mark.parametrize("data", [{}, {"layers": [{"name": "x"}]}, {"layers": 3}, {"layers": ["x"]}, {"layers": [NAN]}])
 def test_what_is_no_report_is_named(tmp_path: Path, data: object) -> None:
     path = tmp_path / "quantization_report.json"
     path.write_text(json.dumps(data))
