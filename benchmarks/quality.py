@@ -5,7 +5,7 @@
 CHECKPOINT: a Hugging Face folder or a GGUF file. Every row is a real engine, run as it serves; perplexity is that of
 `enginesmith eval ENGINE` with its default text, window and stride. The first row is the checkpoint itself in
 Transformers in float32, which the others are relative to. "seconds" and "peak GB" are of the process that quantized
-(rows without one were rounded while they were built). With --work, folders that exist are used again.
+(rows without one were rounded while they were built). With --work, what lies there is used again.
 """
 
 import argparse
@@ -81,6 +81,14 @@ def measure(row: Row, checkpoint: str, work: Path, tokens: int) -> tuple[float, 
     return evaluate(engine, tokens), costs
 
 
+def reference_of(checkpoint: str, work: Path, tokens: int) -> float:
+    """The checkpoint's own perplexity."""
+    kept = work / f"reference-{tokens}.json"
+    if not kept.exists():
+        kept.write_text(json.dumps(evaluate(checkpoint, tokens)))
+    return json.loads(kept.read_text())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkpoint")
@@ -91,7 +99,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         work = arguments.work or Path(temporary)
         work.mkdir(parents=True, exist_ok=True)
-        reference = evaluate(arguments.checkpoint, arguments.tokens)
+        reference = reference_of(arguments.checkpoint, work, arguments.tokens)
         print("| scheme | perplexity | relative | seconds | peak GB |\n| --- | ---: | ---: | ---: | ---: |")
         print(f"| unquantized, float32 | {reference:.4f} | | | |", flush=True)
         for row in ROWS:
