@@ -1,10 +1,15 @@
 """What tests of every part share."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tiny_models import FAMILIES, write_checkpoint
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores interrupts and hands that down: to commands, too, that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

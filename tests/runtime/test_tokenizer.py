@@ -32,7 +32,7 @@ def test_a_chat_template_within_the_config(byte_level_tokenizer: Path, tmp_path:
         (folder / "tokenizer_config.json").write_text(json.dumps(config))
         template = Tokenizer(folder).chat_template
         assert template is not None
-        assert template.render([{"role": "user"}]) == "d!"
+        assert template.render([{"role": "user", "content": ""}]) == "d!"
 
 
 def test_limits_saved_with_a_tokenizer_do_not_apply(byte_level_tokenizer: Path, tmp_path: Path):
