@@ -85,10 +85,6 @@ class CheckpointFolder:
                 for name, tensor in tensors.items():
                     file.write(name, tensor)
 
-    def read(self, key: str) -> dict[str, np.ndarray]:
-        """The tensors of a shard, as read-only views of its mapped file."""
-        return {name: self._reader.read(info) for name, info in self.infos(key).items()}
-
     def infos(self, key: str) -> dict[str, TensorInfo]:
         """Where the tensors of a shard lie."""
         return read_header(self._path(key))

@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from ..builder.evaluate.evaluate import Evaluation, evaluate
-from ..builder.evaluate.layers import LayerError
 from ..builder.evaluate.plot import plot_layers, require_matplotlib
 from ..builder.evaluate.windows import DEFAULT_TOKENS, DEFAULT_WINDOW
+from ..builder.quantize.report import LayerReport
 from .progress import terminal_progress
 from .show import section
 
@@ -80,7 +80,7 @@ def _show(found: Evaluation) -> None:
     section(f"Worst of {len(found.layers)} layers", dict(map(_row, found.worst_layers[:_WORST])))
 
 
-def _row(layer: LayerError) -> tuple[str, str]:
+def _row(layer: LayerReport) -> tuple[str, str]:
     errors = {"output": layer.output_error, "weight": layer.weight_error}
     told = ", ".join(f"{error:.3g} of its {what}" for what, error in errors.items() if error is not None)
     return layer.name, f"{told}{f' ({layer.scheme})' if layer.scheme else ''}"

@@ -9,7 +9,7 @@ from .quantized import QuantizedWeight
 from .scales import check_finite, inverse
 from .scheme import WeightScheme, WeightType
 
-LARGEST = 448.0  # E4M3 has no infinity; beyond this a cast gives NaN
+LARGEST = WeightType.FP8.largest  # E4M3 has no infinity; beyond this a cast gives NaN
 _LEAST = np.finfo(np.float32).smallest_normal  # a scale that can be divided by
 
 

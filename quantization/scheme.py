@@ -22,6 +22,11 @@ class WeightType(StrEnum):
         return self in (WeightType.INT8, WeightType.INT4)
 
     @property
+    def largest(self) -> float:
+        """What the largest of numbers that are sent to this type becomes, where that is of eight bits."""
+        return {WeightType.INT8: 127.0, WeightType.FP8: 448.0}[self]
+
+    @property
     def is_scaled(self) -> bool:
         """Whether elements are multiples of scales: integers and FP8."""
         return self.is_integer or self is WeightType.FP8
@@ -87,3 +92,8 @@ class KvType(StrEnum):
 
     INT8 = "int8"
     FP8 = "fp8"
+
+    @property
+    def largest(self) -> float:
+        """What the largest element becomes."""
+        return WeightType(self).largest

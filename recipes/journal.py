@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..atomic import new_file
-from ..builder.fingerprint import code_digest, digest, stamp
-
-__all__ = ["Journal", "code_digest", "digest", "stamp"]
+from ..builder.fingerprint import digest
 
 
 class Journal:

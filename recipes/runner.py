@@ -13,6 +13,7 @@ from typing import Any
 
 from ..builder.build import build
 from ..builder.evaluate.evaluate import evaluate
+from ..builder.fingerprint import code_digest, stamp
 from ..builder.quantize.config import QuantizeConfig
 from ..checkpoint.checkpoint import open_checkpoint
 from ..checkpoint.sources import PypiFile, PypiSource, resolve
@@ -21,7 +22,7 @@ from ..progress import Progress
 from ..runtime.engine_dir import MANIFEST
 from ..runtime.llm import LLM
 from ..runtime.outputs import CompletionOutput
-from .journal import Journal, code_digest, stamp
+from .journal import Journal
 from .quality import describe, figures, require_quality
 from .schema import Quality, Recipe, Source
 

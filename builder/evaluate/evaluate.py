@@ -16,7 +16,8 @@ from ...quantization.quality import Quality
 from ...quantization.texts import TOPICS, evaluation_text
 from ...runtime.tokenizer import NoTokenizer
 from ..checkpoint_tokenizer import beginning_of
-from .layers import LayerError, read_layers, weight_errors
+from ..quantize.report import LayerReport
+from .layers import read_layers, weight_errors
 from .subjects import CheckpointSubject, EngineSubject, Subject, open_subject
 from .windows import DEFAULT_TOKENS, DEFAULT_WINDOW, Window, windows
 
@@ -45,10 +46,10 @@ class Evaluation:
     perplexity: float
     comparison: Comparison | None
     seconds: float
-    layers: list[LayerError] = field(default_factory=list)
+    layers: list[LayerReport] = field(default_factory=list)
 
     @property
-    def worst_layers(self) -> list[LayerError]:
+    def worst_layers(self) -> list[LayerReport]:
         """The layers that suffer most, first."""
         return sorted(self.layers, key=lambda layer: -layer.error)
 
@@ -174,7 +175,7 @@ def _score(models: Sequence[Subject], parts: Sequence[Window], progress: Progres
     return quality
 
 
-def _layers(models: Sequence[Subject]) -> list[LayerError]:
+def _layers(models: Sequence[Subject]) -> list[LayerReport]:
     """What the quantizer reported of the subject, or else how far its weights are from those it is compared with."""
     if (report := models[0].folder / REPORT).is_file():
         return read_layers(report)

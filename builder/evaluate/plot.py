@@ -1,13 +1,12 @@
 """A picture of which layers suffer: relative error by layer, one colour for each kind of projection."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ...atomic import new_file
 from ...errors import EvaluationError
-from .layers import LayerError
+from ..quantize.report import LayerReport
 
 
 def require_matplotlib() -> Any:
@@ -19,12 +18,12 @@ def require_matplotlib() -> Any:
     return Figure
 
 
-def plot_layers(layers: Sequence[LayerError], path: str | Path, title: str = "") -> None:
+def plot_layers(layers: Sequence[LayerReport], path: str | Path, title: str = "") -> None:
     """Write a PNG: layers of the model on x, relative error of outputs (else of weights) on y; the worst is named.
 
     Raises EvaluationError where matplotlib is missing, there is nothing to show, or the file cannot be written.
     """
-    shown = [layer for layer in layers if layer.error > 0 and math.isfinite(layer.error)]
+    shown = [layer for layer in layers if layer.error > 0]
     if not shown:
         raise EvaluationError(
             "there are no errors of layers to plot: give a checkpoint made by 'enginesmith quantize', or two "

@@ -45,13 +45,9 @@ class Feeds:
     others: dict[str, str] = field(default_factory=dict)
 
 
-def input_groups(network: Network) -> list[InputGroup]:
-    """Every linear layer once, grouped by the value it reads, in order of execution. `network`: as traced; it stays."""
-    return read_feeds(network).groups
-
-
 def read_feeds(network: Network) -> Feeds:
-    """The groups of `input_groups`, and what looks like a linear layer but is none."""
+    """Every linear layer once, grouped by the value it reads, in order of execution, and what looks like a linear layer
+    but is none. `network`: as traced; it stays."""
     graph = network.graph.clone()
     clean(graph)
     found = Feeds()

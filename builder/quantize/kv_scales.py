@@ -14,7 +14,6 @@ from ...errors import UnsupportedModelError
 from ...quantization.scheme import KvType
 
 OBSERVED = "enginesmith_observed"
-_LARGEST = {KvType.INT8: 127.0, KvType.FP8: 448.0}
 
 _watchers: list[dict[nn.Module, list[float]]] = []
 
@@ -39,7 +38,7 @@ def observed() -> Iterator[dict[nn.Module, list[float]]]:
 def scales(found: dict[nn.Module, list[float]], names: dict[nn.Module, str], kind: KvType) -> dict[str, np.ndarray]:
     """Tensors k_scale and v_scale, float32 [1], of each attention module: the largest becomes that of `kind`."""
     return {
-        f"{names[module]}.{part}_scale": np.array([(size or 1.0) / _LARGEST[kind]], np.float32)
+        f"{names[module]}.{part}_scale": np.array([(size or 1.0) / kind.largest], np.float32)
         for module, sizes in found.items()
         for part, size in zip("kv", sizes, strict=True)
     }

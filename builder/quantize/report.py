@@ -1,13 +1,14 @@
 """What a quantization did, and how far each layer is off."""
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One quantized layer.
+    """One quantized layer. `scheme` is empty where nobody told.
 
     `weight_error`: the norm of the weight's change relative to the weight's. `output_error`: the root mean square of
     the outputs' change on the calibration data, relative to the outputs'; None without calibration.
@@ -22,6 +23,17 @@ class LayerReport:
     def error(self) -> float:
         """That of the outputs, where it is known."""
         return self.weight_error if self.output_error is None else self.output_error
+
+    @property
+    def kind(self) -> str:
+        """The kind of projection: the last part of its name."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def depth(self) -> int | None:
+        """The layer of the model it belongs to: the first number of its name."""
+        match = re.search(r"(?:^|\.)(\d+)(?:\.|$)", self.name)
+        return int(match[1]) if match else None
 
 
 @dataclass

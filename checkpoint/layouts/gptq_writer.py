@@ -56,11 +56,6 @@ class GptqWriter(LayoutWriter):
             "sym": self.scheme.weight.symmetric,
             "desc_act": False,
             "lm_head": False,
-            "dynamic": {f"-:{_pattern(name)}": {} for name in ignore},
+            "dynamic": {f"-:^{re.escape(name)}$": {} for name in ignore},
             "pack_dtype": "int32",
         }
-
-
-def _pattern(name: str) -> str:
-    """A rule's pattern, which is matched from the beginning, for a name or for "re:" and a pattern."""
-    return name[3:] if name.startswith("re:") else f"^{re.escape(name)}$"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from enginesmith.recipes.journal import Journal, code_digest, stamp
+from enginesmith.builder.fingerprint import code_digest, stamp
+from enginesmith.recipes.journal import Journal
 
 
 @pytest.fixture

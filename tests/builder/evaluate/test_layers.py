@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from enginesmith.builder.evaluate.layers import LayerError, read_layers, weight_errors
+from enginesmith.builder.evaluate.layers import read_layers, weight_errors
+from enginesmith.builder.quantize.report import LayerReport
 from enginesmith.errors import CheckpointError
 
 REPORT = {
@@ -20,10 +21,9 @@ def test_a_report_is_read(tmp_path: Path) -> None:
     path = tmp_path / "quantization_report.json"
     path.write_text(json.dumps(REPORT))
     first, last = read_layers(path)
-    assert first == LayerError("model.layers.3.mlp.up_proj", "int4-g128", 0.1, 0.05)
+    assert first == LayerReport("model.layers.3.mlp.up_proj", "int4-g128", 0.1, 0.05)
     assert (first.kind, first.depth, first.error) == ("up_proj", 3, 0.05)
     assert (last.kind, last.depth, last.error) == ("lm_head", None, 0.2)
-    assert math.isnan(LayerError("x", "", None, None).error)
 
 
 NAN = {"name": "x", "scheme": "", "weight_error": math.nan, "output_error": None}

@@ -3,19 +3,18 @@ from pathlib import Path
 
 import pytest
 
-from enginesmith.builder.evaluate.layers import LayerError
 from enginesmith.builder.evaluate.plot import plot_layers
+from enginesmith.builder.quantize.report import LayerReport
 from enginesmith.errors import EvaluationError
 
 LAYERS = [
-    LayerError(f"model.layers.{i}.{kind}", "int4-g128", 0.1, 0.01 * (i + 1))
+    LayerReport(f"model.layers.{i}.{kind}", "int4-g128", 0.1, 0.01 * (i + 1))
     for i in range(3)
     for kind in ("self_attn.q_proj", "mlp.down_proj")
-] + [LayerError("lm_head", "int8", 0.02, None)]
+] + [LayerReport("lm_head", "int8", 0.02, None)]
 
 
 def test_a_png_is_written(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     plot_layers(LAYERS, tmp_path / "layers.png", "a model")
     assert (tmp_path / "layers.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["layers.png"]
@@ -23,7 +22,7 @@ def test_a_png_is_written(tmp_path: Path) -> None:
 
 def test_nothing_to_show(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="no errors of layers"):
-        plot_layers([LayerError("x", "", None, 0.0)], tmp_path / "layers.png")
+        plot_layers([LayerReport("x", "", 0.1, 0.0)], tmp_path / "layers.png")
 
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +32,6 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     (tmp_path / "file").write_text("")
     with pytest.raises(EvaluationError, match="cannot be written"):
         plot_layers(LAYERS, tmp_path / "file" / "layers.png")

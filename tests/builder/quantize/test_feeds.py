@@ -8,7 +8,7 @@ import torch
 from tiny_models import FAMILIES
 
 from enginesmith.builder.network import Network
-from enginesmith.builder.quantize.feeds import Feeds, InputGroup, input_groups, read_feeds
+from enginesmith.builder.quantize.feeds import Feeds, InputGroup, read_feeds
 from enginesmith.builder.trace.trace import trace
 
 Parameters = dict[str, np.ndarray]
@@ -74,7 +74,7 @@ def rescale(group: InputGroup, parameters: Parameters, scale: np.ndarray) -> Non
 def test_every_linear_is_in_one_group(family, reference):
     modules = dict(reference.model.named_modules())
     linears = {name: module for name, module in modules.items() if isinstance(module, torch.nn.Linear)}
-    layers = [layer for group in input_groups(traced(family)) for layer in group.layers]
+    layers = [layer for group in read_feeds(traced(family)).groups for layer in group.layers]
     assert sorted(layer.name for layer in layers) == sorted(linears)
     assert {layer.name: (layer.n, layer.k) for layer in layers} == {
         n: tuple(m.weight.shape) for n, m in linears.items()
@@ -231,5 +231,5 @@ def test_layers_of_another_kind_are_told():
 def test_the_network_stays():
     network = traced("llama")
     before = [(node.op_type, node.name) for node in network.graph]
-    input_groups(network)
+    read_feeds(network)
     assert [(node.op_type, node.name) for node in network.graph] == before
