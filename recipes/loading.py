@@ -119,6 +119,8 @@ def _absolute(recipe: Recipe, base: Path) -> Recipe:
     updates: dict[str, Any] = {}
     if recipe.source.path is not None:
         updates["source"] = recipe.source.model_copy(update={"path": _beside(base, recipe.source.path)})
+    if recipe.quantize is not None and (data := recipe.quantize.calibration) and (base / data).is_file():
+        updates["quantize"] = recipe.quantize.model_copy(update={"calibration": _beside(base, data)})
     if recipe.quality is not None and recipe.quality.text is not None:
         updates["quality"] = recipe.quality.model_copy(update={"text": _beside(base, recipe.quality.text)})
     return recipe.model_copy(update=updates)

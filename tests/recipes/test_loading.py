@@ -160,3 +160,11 @@ def test_mistakes_in_quantizing_and_bars(recipe: Path, overrides: list[str], sai
     with pytest.raises(RecipeError) as error:
         load(str(recipe), overrides)
     assert said in str(error.value)
+
+
+def test_calibration_data_beside_the_recipe_and_by_name(recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "data.txt").write_text("some text")
+    for given, expected in (("data.txt", str(tmp_path / "data.txt")), ("topics", "topics")):
+        loaded = load(str(recipe), ["build.weights=null", f"quantize={{method: awq, calibration: {given}}}"])
+        assert loaded.quantize is not None
+        assert loaded.quantize.calibration == expected
