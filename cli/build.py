@@ -52,8 +52,8 @@ def _configs(options: dict[str, Any]) -> tuple[BuildConfig, QuantizeConfig | Non
             flags = ", ".join("--" + name.replace("_", "-") for name in asked)
             raise click.UsageError(f"{flags}: only with --quantize METHOD")
         config = made_from(BuildConfig, options)
-        if config.group_size is not None and config.weights is None and config.head != "int8":
-            raise click.UsageError("--group-size goes with --weights, --quantize or --head int8")
+        if config.group_size is not None and config.weights is None:
+            raise click.UsageError("--group-size goes with --weights or --quantize")
         return config, None
     asked["method"] = asked.pop(_METHOD)
     asked["group_size"] = options.pop("group_size")

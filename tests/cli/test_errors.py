@@ -224,6 +224,8 @@ def test_options_of_run_that_need_another(cli: Cli, engine: Path, flags: tuple[s
 
 def test_a_group_size_without_weights_to_quantize(cli: Cli, checkpoint: Path, tmp_path: Path) -> None:
     _assert_refused(cli("build", checkpoint, "-o", tmp_path / "out", "--group-size", 32), "--group-size goes with")
+    command = ("build", checkpoint, "-o", tmp_path / "out", "--group-size", 32, "--head", "int8")
+    _assert_refused(cli(*command), "--group-size goes with")  # the head's groups are always of 64
 
 
 def test_a_reader_that_leaves_is_no_error(command: Command, cli_environment: dict[str, str], engine: Path) -> None:
