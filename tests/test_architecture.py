@@ -6,6 +6,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,15 @@ def test_imports_run_one_way(path: Path) -> None:
             continue
         home = target[1]
         assert home in {folder, "__version__"} | GROUND | ALLOWED[folder], f"{folder} may not import {home}"
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    modules = {path.relative_to(ROOT).with_suffix("").parts: path for path in _modules()}
+    graph: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for module, path in modules.items():
+        inside = [target[1:] for target in _imports(path) if target[0] == "."]
+        graph[module] = {found for target in inside for found in (target, target[:-1]) if found in modules}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
 @pytest.mark.parametrize("path", _modules(), ids=_relative)

@@ -17,7 +17,7 @@ from ...progress import Progress
 from ...runtime.llm import LLM
 from ...runtime.sampling_params import SamplingParams
 from ...runtime.tokenizer import Tokenizer
-from ..build import build
+from ..compile import compile_engine
 from ..config import BuildConfig
 from ..fingerprint import code_digest, digest, stamp
 from .config import QuantizeConfig
@@ -37,7 +37,7 @@ def sample(
     """int64 [samples, sequence_length]: after `prefix` a random token, then what the model goes on with.
 
     An int8 engine is built in a temporary folder and samples at temperature 1, past ends of sequences, with a seed for
-    each sequence. The tokens are cached. Raises what `build` raises.
+    each sequence. The tokens are cached. Raises what a build raises.
     """
     shape = (config.samples, config.sequence_length)
     made_of = [*stamp(checkpoint.path), *shape, prefix, config.seed, code_digest(*_CODE)]
@@ -77,7 +77,7 @@ def _generate(
     tokens: list[list[int]] = []
     with tempfile.TemporaryDirectory(prefix="enginesmith-") as folder:
         engine = Path(folder) / "engine"
-        build(checkpoint.path, engine, options, progress=progress)
+        compile_engine(checkpoint.path, engine, options, progress)
         with progress.task("calibration text", len(prompts)) as task, LLM(engine, verify=False) as llm:
             for first in range(0, len(prompts), at_once):
                 batch = slice(first, first + at_once)

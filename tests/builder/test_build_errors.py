@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from enginesmith.builder import build as build_module
+from enginesmith.builder import compile as compile_module
 from enginesmith.builder.build import build
 from enginesmith.builder.check import BARS, INT4_BARS, compare
 from enginesmith.builder.config import BuildConfig
@@ -81,7 +81,7 @@ def test_an_interrupt_leaves_the_old_engine(llama: Path, output: Path, monkeypat
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(build_module, "write_weights", interrupt)
+    monkeypatch.setattr(compile_module, "write_weights", interrupt)
     with pytest.raises(KeyboardInterrupt):
         build(llama, output, CONFIG)
     assert [path.name for path in output.parent.iterdir()] == ["engine"]
@@ -163,7 +163,7 @@ def test_a_disk_that_fills_up_names_the_output(llama: Path, output: Path, monkey
     def full(source: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(source))
 
-    monkeypatch.setattr(build_module.shutil, "copyfile", full)
+    monkeypatch.setattr(compile_module.shutil, "copyfile", full)
     with pytest.raises(BuildError, match=f"{output} could not be written: No space left"):
         build(llama, output, CONFIG)
     assert nothing_beside(output)

@@ -1,0 +1,140 @@
+"""The life of a build, from a checkpoint to an engine folder. Each step is a module of its own; this is their order."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..atomic import new_folder
+from ..checkpoint.checkpoint import Checkpoint, open_checkpoint
+from ..checkpoint.layouts.layout import Layout
+from ..checkpoint.layouts.registry import layout_of
+from ..checkpoint.sizes import check_sizes
+from ..checkpoint.tokenizer_files import has_tokenizer, save_tokenizer
+from ..checkpoint.weights import bind_weights
+from ..errors import BuildError, CheckpointError, EngineError, RequestError
+from ..progress import Progress
+from ..runtime.engine_dir import TOKENIZER, EngineDir, write_engine
+from ..runtime.tokenizer import load_tokenizer
+from .check import Reference, check, make_reference
+from .config import BuildConfig
+from .describe import LIBRARY, WEIGHTS, generation_defaults, manifest_of, save_network
+from .limits import choose_max_seq_len
+from .quantized_source import QuantizedSource
+from .report import BuildReport
+from .targets.cpu import toolchain
+from .targets.cpu.target import choose_isa, plan
+from .targets.cpu.weights import write_weights
+
+
+def compile_engine(
+    checkpoint: str | Path,
+    output: Path,
+    config: BuildConfig,
+    progress: Progress,
+    name: str | None = None,
+    source: QuantizedSource | None = None,
+) -> BuildReport:
+    """Compile the engine folder `output` from a checkpoint as it is; raises what `build` raises.
+
+    `source`: of a checkpoint that the build quantized, for the report.
+    """
+    isa = choose_isa(config)
+    compiler = toolchain.find_compiler()
+    opened = open_checkpoint(checkpoint, progress)
+    layout = layout_of(opened)
+    _check_scheme(config, layout)
+    check_sizes(opened)
+    generation_defaults(opened.generation_config)  # refused now rather than after a minute
+    max_seq_len = choose_max_seq_len(opened, config)
+    if config.kv_cache is None and layout is not None and layout.kv_cache is not None:
+        config = config.model_copy(update={"kv_cache": layout.kv_cache.type.value})
+    report = BuildReport(
+        checkpoint=str(source.original.path if source else checkpoint),
+        engine=str(output),
+        architecture="",
+        isa=str(isa),
+        compiler=(compiler.version.splitlines() or [compiler.name])[0],
+        checkpoint_bytes=opened.nbytes,
+        quantized=layout.title if layout else "",
+    )
+    with report.time("trace"), progress.task("trace"):
+        from .trace.trace import trace
+
+        network = trace(opened.config, max_seq_len=max_seq_len, progress=progress)
+        report.architecture = network.architecture
+    with report.time("bind"):
+        shapes = {name: parameter.shape for name, parameter in network.parameters.items()}
+        weights = bind_weights(opened, layout, shapes, network.tied, network.ignorable_unexpected, network.base_prefix)
+    with report.time("fuse"), progress.task("fuse"):
+        from .passes.pipeline import optimize
+
+        report.fusions = dict(optimize(network))
+    with report.time("plan"), progress.task("plan"):
+        planned = plan(network, config, isa, max_seq_len, weights.stored, weights.kv_scales)
+        report.describe(planned)
+    with _named_on_failure(output), new_folder(output) as folder:
+        if has_tokenizer(opened.path):
+            report.chat_template_error = _save_tokenizer(opened, folder / TOKENIZER)
+        (folder / LIBRARY).parent.mkdir()
+        (folder / LIBRARY).with_suffix(".cpp").write_text(planned.source)
+        compilation: toolchain.Compilation | None = None
+        reference: Reference | None = None
+        try:
+            compilation = toolchain.start_compiling(planned.source, isa, compiler)
+            report.compiled = not compilation.cached
+            with report.time("pack"):
+                write_weights(folder / WEIGHTS, planned.program, isa, weights.read, progress)
+            if config.check:
+                with report.time("reference"):  # while the compiler still works
+                    reference = make_reference(weights, planned.program.vocab_size, max_seq_len, progress)
+            with report.time("compile"), progress.task("compile"):
+                shutil.copyfile(compilation.wait(), folder / LIBRARY)
+        finally:
+            if compilation is not None:
+                compilation.cancel()
+        manifest = manifest_of(opened, network, planned, name, report.chat_template_error)
+        save_network(network, planned.program, folder / "network.onnx")
+        if source is not None:
+            with report.time("reference"):
+                report.quantization = source.facts(reference, max_seq_len, progress)
+        if reference is not None:
+            with report.time("check"):
+                report.check = check(EngineDir(folder, manifest), reference, planned, progress)
+        report.save(folder / "report.json")
+        with report.time("seal"), progress.task("seal"):
+            write_engine(folder, manifest)
+    return report
+
+
+@contextmanager
+def _named_on_failure(output: Path) -> Iterator[None]:
+    """A copy that failed for want of space blames its source: say what could not be written."""
+    try:
+        yield
+    except OSError as error:
+        raise BuildError(f"{output} could not be written: {error.strerror or error}; free some space there") from error
+
+
+def _save_tokenizer(checkpoint: Checkpoint, folder: Path) -> str | None:
+    """Copy the tokenizer, and see that the runtime can read what it is given. Returns what ails its chat template."""
+    save_tokenizer(checkpoint.path, folder)
+    try:
+        tokenizer = load_tokenizer(folder)
+    except EngineError as error:
+        reason = str(error).replace(str(folder), str(checkpoint.path))
+        raise CheckpointError(f"{reason}. The tokenizer is damaged; download it again.") from None
+    try:
+        _ = tokenizer.chat_template
+    except RequestError as error:
+        return str(error)
+    return None
+
+
+def _check_scheme(config: BuildConfig, layout: Layout | None) -> None:
+    """Refuse to quantize what is quantized."""
+    if layout is not None and config.weights is not None:
+        raise BuildError(
+            f"--weights {config.weights} was asked for, but the checkpoint is already quantized ({layout.title}) and "
+            "is built as it is; leave --weights out, or give the unquantized checkpoint"
+        )
