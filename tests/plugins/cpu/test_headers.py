@@ -21,6 +21,7 @@ template void rotary<RotaryStyle::kNeox, 3, 64, 32, 1>(ThreadPool&, Heads, Rows,
 template void rotary<RotaryStyle::kGptj, 3, 34, 34, 2>(ThreadPool&, Heads, Rows, Rows, MutHeads, int64_t);
 template void embedding<Fp32, 50, 67>(ThreadPool&, const uint8_t*, const int32_t*, MutRows, int64_t);
 template void embedding<Bf16, 50, 67>(ThreadPool&, const uint8_t*, const int32_t*, MutRows, int64_t);
+template void packed_embedding<Int8Weight<24>, 50, 67>(ThreadPool&, const uint8_t*, const int32_t*, MutRows, int64_t);
 }
 """
 
