@@ -28,6 +28,11 @@ class BuildConfig(Options):
         description="The matrix that makes the logits, unless the checkpoint holds it quantized: plain is of --dtype, "
         "int8 has a scale for every 64 weights, auto is int8 where other linear layers are quantized.",
     )
+    embedding: Literal["plain", "int8"] = Field(
+        default="plain",
+        description="Rows of tokens: plain has a table of --dtype, int8 reads them out of an int8 head that the "
+        "embedding is tied to, so that there is no table.",
+    )
     kv_cache: Literal["int8", "fp8"] | None = Field(
         default=None, description="Quantize the KV cache (default: if the checkpoint says so)."
     )

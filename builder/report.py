@@ -12,6 +12,7 @@ from typing import Any
 from .targets.cpu.emit_calls import layout_of
 from .targets.cpu.program import GatedMlpCall, LinearCall
 from .targets.cpu.target import CpuPlan
+from .targets.cpu.weights import table_bytes
 from .targets.cpu.work import Work, work_of
 
 
@@ -62,6 +63,7 @@ class BuildReport:
     tactics: list[Tactic] = field(default_factory=list)
     checkpoint_bytes: int = 0
     weights_bytes: int = 0
+    table_bytes: int = 0  # of these, what only lookups read: embedding tables
     arena_bytes: int = 0
     kv_bytes_per_token: int = 0
     work: Work | None = None
@@ -92,6 +94,7 @@ class BuildReport:
             if weight.dequantized
         }
         self.weights_bytes, self.arena_bytes = program.weights_bytes, program.arena_bytes
+        self.table_bytes = table_bytes(program)
         self.kv_bytes_per_token = sum(layer.token_bytes() for layer in program.layers)
 
     def save(self, path: Path) -> None:

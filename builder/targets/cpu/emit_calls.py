@@ -195,10 +195,14 @@ class CallEmitter(emit_loops.Pointers):
         body.append(f"  es::{call.kind}<{types}>(pool, {views}, {scale}, {results}, {call.rows.cpp});")
 
     def _embedding(self, call: EmbeddingCall, body: list[str]) -> None:
-        element = "es::Bf16" if call.table.bf16 else "es::Fp32"
+        table = call.table
+        if isinstance(table, LinearWeight):
+            kernel, element, offset = "packed_embedding", layout_of(table, self.isa).cpp_type, table.offset
+        else:
+            kernel, element, offset = "embedding", "es::Bf16" if table.bf16 else "es::Fp32", table.buffer.offset
         body.append(
-            f"  es::embedding<{element}, {call.entries}, {call.y.shape[1].count}>(pool, "
-            f"w + {call.table.buffer.offset}, {self._at(call.ids)}, {self._rows(call.y)}, {call.rows.cpp});"
+            f"  es::{kernel}<{element}, {call.entries}, {call.y.shape[1].count}>(pool, w + {offset}, "
+            f"{self._at(call.ids)}, {self._rows(call.y)}, {call.rows.cpp});"
         )
 
 

@@ -12,6 +12,7 @@ from . import ops_elementwise, ops_fused, ops_loops, ops_views  # noqa: F401  (t
 from .dims import Symbol
 from .expressions import Expr
 from .lowering import Lowering, Unsupported, entry_of, path_of, product
+from .ops_embedding import require_tied
 from .program import LoopCall, Program
 from .stored_rows import Stored
 from .views import Buffer, DType, Home, contiguous
@@ -33,7 +34,7 @@ def lower(
     `stored`: parameters that the checkpoint holds quantized. They keep their scheme where the kernels have it.
     `kv_scales`: of quantized keys and values, by attention module, used where the cache is of their type.
     Raises UnsupportedModelError naming every node that the cpu target cannot express, and BuildError for scales that do
-    not fit their module.
+    not fit their module, and for an int8 embedding without an int8 head that it is tied to.
     """
     lowering = Lowering(network, config, stored or {}, kv_scales or {})
     graph = network.model.graph
@@ -57,6 +58,7 @@ def lower(
         lowering.lowered.add(node)
     if offenders:
         raise _unsupported(network, offenders)
+    require_tied(lowering)
     _set_logits(lowering, graph)
     lowering.program.layers.sort(key=lambda layer: layer.index)
     return lowering.program

@@ -1,4 +1,4 @@
-"""The plugin operations, and the standard ones that have a plugin's kernel: linear layers, norms, embeddings."""
+"""The plugin operations, and the standard ones that have a plugin's kernel: linear layers, norms."""
 
 import numpy as np
 import onnx_ir as ir
@@ -19,13 +19,13 @@ from .lowering import (
 from .program import (
     AttentionCall,
     CacheLayer,
-    EmbeddingCall,
     GatedMlpCall,
     LinearCall,
+    LinearWeight,
     NormCall,
     RotaryCall,
 )
-from .views import DType, View
+from .views import View
 
 DOMAIN = "enginesmith"
 ACTIVATIONS = ("", "gelu", "gelu_tanh", "silu", "relu", "relu2", "quick_gelu", "tanh", "sigmoid")
@@ -76,6 +76,15 @@ def linear(
     )
     lowering.emit(call)
     lowering.assign(out, y)
+
+
+def head_of(lowering: Lowering, weight: ir.Value) -> LinearWeight | None:
+    """The packed form of a weight that makes the logits, whether or not that layer is lowered by now; else None."""
+    for node in weight.consumers():
+        is_weight = node.op_type == "Linear" and node.inputs[1] is weight and not int_attribute(node, "transposed", 0)
+        if is_weight and node in lowering.needed and _makes_logits(node.outputs[0]):
+            return lowering.linear([weight], is_head=True)
+    return None
 
 
 def _makes_logits(value: ir.Value) -> bool:
@@ -276,32 +285,6 @@ def _skip_norm(lowering: Lowering, node: ir.Node) -> None:
     lowering.emit(call)
     for out, view in zip(node.outputs, (y, total), strict=False):
         lowering.assign(out, view)
-
-
-def embedding(lowering: Lowering, out: ir.Value, table: ir.Value, ids: ir.Value) -> None:
-    """Rows of a [N, D] parameter, one for every id."""
-    view = lowering.view(ids)
-    count = product(view.shape)
-    flat = lowering.reshaped(view, (count,))
-    if not count.is_one and flat.strides != (1,):
-        flat = lowering.copy(flat)
-    y = lowering.new(out)
-    call = EmbeddingCall(
-        name=(table.name or "").removesuffix(".weight"),
-        table=lowering.plain(table, bf16=lowering.config.dtype == "bf16"),
-        entries=lowering.shape(table)[0].count,
-        ids=flat,
-        y=lowering.matrix(y),
-        rows=count,
-    )
-    lowering.emit(call)
-    lowering.assign(out, y)
-
-
-def is_embedding(lowering: Lowering, table: ir.Value, axis: int) -> bool:
-    if not lowering.is_static(table) or lowering.constant(table) is not None:
-        return False
-    return axis == 0 and len(lowering.shape(table)) == 2 and lowering.dtype(table) is DType.F32
 
 
 def _weight(lowering: Lowering, value: ir.Value | None) -> ir.Value:

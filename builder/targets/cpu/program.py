@@ -156,9 +156,9 @@ class NormCall(Call):
 
 @dataclass
 class EmbeddingCall(Call):
-    """y [M, D] = table[ids]."""
+    """y [M, D] = table[ids]; a LinearWeight is the head's, which an int8 embedding shares."""
 
-    table: PlainWeight
+    table: PlainWeight | LinearWeight
     entries: int
     ids: View
     y: View

@@ -19,7 +19,7 @@ from ...passes import derived
 from ...passes.derived import Read
 from .emit_calls import layout_of
 from .memory_plan import align
-from .program import LinearWeight, PlainWeight, Program
+from .program import EmbeddingCall, LinearWeight, PlainWeight, Program
 from .views import DType
 
 _STEP_BYTES = 16 << 20
@@ -39,6 +39,12 @@ def plan_weights(program: Program, isa: Isa) -> None:
 
 def plain_bytes(weight: PlainWeight) -> int:
     return weight.buffer.row_size * (2 if weight.bf16 else weight.buffer.dtype.nbytes)
+
+
+def table_bytes(program: Program) -> int:
+    """Of all embedding tables; rows that lookups read out of the head count nothing."""
+    tables = {call.table for call in program.calls if isinstance(call, EmbeddingCall)}
+    return sum(plain_bytes(table) for table in tables if isinstance(table, PlainWeight))
 
 
 def write_weights(path: Path, program: Program, isa: Isa, read: Read, progress: Progress | None = None) -> None:
