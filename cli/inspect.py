@@ -29,7 +29,7 @@ def command(engine: Path, tactics: bool, as_json: bool) -> None:
 
 
 def _memory(folder: EngineDir, report: dict[str, Any]) -> dict[str, int]:
-    """Bytes: of the weights, embedding tables among them, of activations, of KV cache a token and for full sequences."""
+    """Bytes: of weights, embedding tables among them, of activations, of KV cache a token and for full sequences."""
     limits, kv = folder.manifest.limits, folder.manifest.kv_cache
     one = sum(
         blocks_for(group, kv.block_size, limits.max_seq_len, limits.max_num_tokens) * group.bytes_per_block
@@ -70,8 +70,8 @@ def _show_manifest(folder: EngineDir, memory: dict[str, int]) -> None:
     section(
         "Memory",
         {
-            "weights": f"{size(memory['weights'])}, mapped from the file; {size(memory['embedding_tables'])} of it are "
-            "embedding tables",
+            "weights": f"{size(memory['weights'])}, {size(memory['embedding_tables'])} of it embedding tables, "
+            "mapped from the file",
             "activations": size(memory["activations"]),
             "KV cache": f"{size(memory['kv_per_token'])} a token, {size(memory['kv_one_sequence'])} a full sequence, "
             f"{size(memory['kv_at_limits'])} at the limits ({manifest.kv_cache.dtype}, "

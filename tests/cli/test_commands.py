@@ -109,9 +109,11 @@ def test_inspect(cli: Cli, engine: Path) -> None:
     text = cli("inspect", engine).stdout
     for part in ("LlamaForCausalLM", "max_seq_len", "400 tokens", "KV cache", "Fused", "Kernels", "top-1 agreement"):
         assert part in text
+    assert "32.8 kB of it embedding tables" in text
     data = json.loads(cli("inspect", engine, "--json").stdout)
     manifest, memory = data["manifest"], data["memory"]
     assert memory["weights"] == (engine / "weights.bin").stat().st_size
+    assert memory["embedding_tables"] == 128 * 64 * 4
     assert memory["kv_per_token"] == 2 * 2 * 2 * 16 * 4  # K and V, layers, heads, head size, bytes
     assert memory["kv_at_limits"] == manifest["limits"]["max_batch_size"] * memory["kv_one_sequence"]
     assert "linear<" in cli("inspect", engine, "--tactics").stdout
