@@ -62,6 +62,8 @@ def test_output_that_is_not_an_engine_is_not_replaced(cli: Cli, checkpoint: Path
         (("--kv-block-size", "17"), ("--kv-block-size", "multiple of 16", "17")),
         (("--weights", "int3"), ("--weights", "int3", "int4")),
         (("--isa", "sse"), ("--isa", "avx2")),
+        (("--embedding", "int4"), ("--embedding", "int4", "plain", "int8")),
+        (("--embedding", "int8"), ("--embedding int8", "lm_head", "leave --embedding out")),
         (("--max-seq-len", "100000"), ("max_seq_len", "100000", "512")),
         (("--no-such",), ("--no-such",)),
     ],
