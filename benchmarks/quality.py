@@ -47,6 +47,7 @@ ROWS = (
     Row("int4 g32, build --weights", build="--weights int4 --group-size 32"),
     Row("int8", build="--weights int8"),
     Row("int8 g32", build="--weights int8 --group-size 32"),
+    Row("int8, embedding int8", build="--weights int8 --embedding int8"),
     Row("int8, plain head", build="--weights int8 --head plain"),
     Row("fp8", build="--weights fp8"),
     Row("fp8 with calibration", "--method fp8 --activations none --calibration topics"),
