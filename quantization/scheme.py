@@ -62,8 +62,9 @@ class WeightScheme:
 class ActivationScheme(StrEnum):
     """What a linear layer's inputs are rounded to before they are multiplied, in the element type of its weight.
 
-    NONE leaves it to the kernels (those for integer weights round each token's inputs to int8, by groups). DYNAMIC
-    finds a scale for each token at run time. STATIC has one scale for all inputs of the layer, from calibration.
+    NONE leaves it to the kernels: inputs of int8 weights keep 15 bits, by token and group, those of int4 weights
+    become int8 that way. DYNAMIC finds a scale for each token at run time, which for int8 the kernels do for each token
+    and group. STATIC has one scale for all inputs of the layer, from calibration.
     """
 
     NONE = "none"

@@ -87,7 +87,10 @@ inline void load_fp8(const uint8_t* p, Words& first, Words& second) {
     }
 }
 inline Words add(Words a, Words b) {
-  return each_word([&](int i) { return a.lane[i] + b.lane[i]; });
+  return each_word([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(a.lane[i]) + b.lane[i]); });
+}
+inline Words times_128(Words x) {
+  return each_word([&](int i) { return static_cast<int32_t>(static_cast<uint32_t>(x.lane[i]) << 7); });
 }
 inline Words low_nibbles(Words x) {
   return each_word([&](int i) { return x.lane[i] & 0x0f0f0f0f; });
@@ -98,10 +101,10 @@ inline Words high_nibbles(Words x) {
 // sum += four products of unsigned bytes and signed bytes in each lane.
 inline Words dot_bytes(Words sum, Words unsigned_bytes, Words signed_bytes) {
   return each_word([&](int i) {
-    int32_t s = sum.lane[i];
+    uint32_t s = sum.lane[i];
     for (int j = 0; j < 32; j += 8)
       s += static_cast<uint8_t>(unsigned_bytes.lane[i] >> j) * static_cast<int8_t>(signed_bytes.lane[i] >> j);
-    return s;
+    return static_cast<int32_t>(s);
   });
 }
 // sum += two products of bfloat16 in each lane.
@@ -150,6 +153,7 @@ ES_INLINE void load_fp8(const uint8_t* p, Words& first, Words& second) {
   second = _mm512_unpackhi_epi8(lower, upper);
 }
 ES_INLINE Words add(Words a, Words b) { return _mm512_add_epi32(a, b); }
+ES_INLINE Words times_128(Words x) { return _mm512_slli_epi32(x, 7); }
 ES_INLINE Words low_nibbles(Words x) { return _mm512_and_si512(x, _mm512_set1_epi8(15)); }
 ES_INLINE Words high_nibbles(Words x) { return low_nibbles(_mm512_srli_epi16(x, 4)); }
 // sum += four products of unsigned bytes and signed bytes in each lane.

@@ -64,11 +64,8 @@ class LinearLayout:
 
     @property
     def _inputs(self) -> str:
-        """A template argument, but where it is the default; int8 kernels always find scales of their own."""
-        if self.activation is ActivationScheme.STATIC:
-            return ", es::Inputs::kStatic"
-        dynamic = self.activation is ActivationScheme.DYNAMIC and self.scheme.type is WeightType.FP8
-        return ", es::Inputs::kDynamic" if dynamic else ""
+        """A template argument, but where it is the default."""
+        return "" if self.activation is ActivationScheme.NONE else f", es::Inputs::k{self.activation.capitalize()}"
 
     @property
     def nbytes(self) -> int:
@@ -90,7 +87,7 @@ class LinearLayout:
 
     def report(self) -> dict[str, str]:
         """The kernel variant for each range of rows in a step; all variants give the same bits."""
-        return tactics(self.scheme.type, self.isa)
+        return tactics(self.scheme.type, self.isa, self.activation)
 
     def pack(self, rows: Rows, out: np.ndarray, up_rows: Rows | None = None) -> None:
         """Writes the weight into `out`, uint8 [nbytes], with a few tens of megabytes of working memory.

@@ -27,10 +27,18 @@ def linear(
     return y if residual is None else y + residual
 
 
-def quantize_activations(x: np.ndarray, group: int) -> tuple[np.ndarray, np.ndarray]:
-    """x float32 [M, K] as the kernels quantize it for integer weights: int8 [M, K] and float32 scales [M, groups].
+def largest_fine(group: int) -> int:
+    """What the largest input of a token and group becomes where int8 weights meet inputs that need not be int8.
 
-    Symmetric, per row and group of K: q = round(x * (127 / absmax)), scale = absmax / 127. `group` 0 means 128.
+    128 * 127 + 63 splits into two bytes; longer groups have less, so that the sum of a group fits int32.
+    """
+    return min(128 * 127 + 63, (2**31 - 1) // (128 * (group or CHANNEL_GROUP)))
+
+
+def quantize_activations(x: np.ndarray, group: int, largest: int = 127) -> tuple[np.ndarray, np.ndarray]:
+    """x float32 [M, K] as the kernels quantize it for integer weights: int16 [M, K] and float32 scales [M, groups].
+
+    Symmetric, per row and group of K: q = round(x * (largest / absmax)), scale = absmax / largest. `group` 0 means 128.
     """
     group = group or CHANNEL_GROUP
     m, k = x.shape
@@ -40,9 +48,9 @@ def quantize_activations(x: np.ndarray, group: int) -> tuple[np.ndarray, np.ndar
     parts = padded.reshape(m, groups, group)
     absmax = np.abs(parts).max(axis=2)
     tiny = absmax < np.float32(2.0**-100)
-    inverse = np.where(tiny, np.float32(0), np.float32(127) / np.where(tiny, np.float32(1), absmax))
-    scale = np.where(tiny, np.float32(0), absmax / np.float32(127))
-    q = np.rint(parts * inverse[:, :, None]).astype(np.int8)
+    inverse = np.where(tiny, np.float32(0), np.float32(largest) / np.where(tiny, np.float32(1), absmax))
+    scale = np.where(tiny, np.float32(0), absmax / np.float32(largest))
+    q = np.rint(parts * inverse[:, :, None]).astype(np.int16)
     return q.reshape(m, -1)[:, :k], scale
 
 
@@ -83,14 +91,15 @@ def dequantize(q: np.ndarray, scale: np.ndarray, group: int, zero: np.ndarray | 
 
 
 def quantized_linear(
-    x: np.ndarray, weight: QuantizedWeight, group: int, input_scale: float | None = None
+    x: np.ndarray, weight: QuantizedWeight, group: int, largest: int = 127, input_scale: float | None = None
 ) -> np.ndarray:
     """x W^T with an integer W and activations quantized as the kernels do, in float64: [M, N].
 
-    `input_scale`: of static activations; without it each token's are found by groups.
+    `input_scale`: of static activations; without it each token's are found by groups,
+    sending the largest input to `largest`.
     """
     if input_scale is None:
-        wide_x = dequantize(*quantize_activations(x, group), group or CHANNEL_GROUP)
+        wide_x = dequantize(*quantize_activations(x, group, largest), group or CHANNEL_GROUP)
     else:
         wide_x = quantize_activations_static(x, input_scale) * np.float64(np.float32(input_scale))
     return wide_x @ dequantize(weight.q, weight.scale, group, weight.zero).T

@@ -1,6 +1,6 @@
 """Which kernel variant runs for how many rows; plugins/linear/cpu decides the same, and this says it in words."""
 
-from ...quantization.scheme import WeightType
+from ...quantization.scheme import ActivationScheme, WeightType
 from ..cpu.isa import Isa
 
 _AVX2 = {
@@ -46,9 +46,15 @@ _AMX = {
     WeightType.INT8: {"1-": "TDPBSUD 32x32 tiles"},
     WeightType.INT4: {"1-": "TDPBSUD 32x32 tiles, groups unpacked once a row block"},
 }
+_INT8_OF_TWO_BYTES = {
+    Isa.AVX512: {"1-": "VPDPBUSD 4x32 tiles of inputs of two bytes"},
+    Isa.AMX: {"1-": "TDPBSUD 16x32 tiles of inputs of two bytes"},
+}
 _TACTICS = {Isa.AVX2: _AVX2, Isa.AVX512: _AVX512, Isa.AMX: _AMX}
 
 
-def tactics(weight_type: WeightType, isa: Isa) -> dict[str, str]:
+def tactics(weight_type: WeightType, isa: Isa, activation: ActivationScheme) -> dict[str, str]:
     """Ranges of rows ("3-6", "7-") to a description of the kernel variant."""
+    if weight_type is WeightType.INT8 and activation is ActivationScheme.NONE and isa is not Isa.AVX2:
+        return dict(_INT8_OF_TWO_BYTES[isa])
     return dict(_TACTICS[isa][weight_type])

@@ -39,7 +39,7 @@ SCHEMES = {
 }
 # Of a logit's worst distance relative to its row's spread, and the mean KL divergence, between engine and Transformers.
 # Both round the same inputs for FP8 and static scales: what differs is the head, int8 in the engine. Kernels for
-# integers round all inputs to 8 bits, by finer groups than a token.
+# int4 round all inputs to 8 bits, those for int8 dynamic ones by finer groups than a token.
 SAME, FINER = (0.1, 5e-4), (0.3, 4e-3)
 
 

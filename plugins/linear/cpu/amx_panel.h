@@ -1,5 +1,6 @@
 // int8, int4, bf16 and fp8 panels on AMX: up to two tiles of 16 rows times the two halves of a panel. One path for
-// every number of rows: a row's sums do not see the other rows of its tile.
+// every number of rows: a row's sums do not see the other rows of its tile. Where inputs are of two bytes, the second
+// tile holds the low bytes of the first one's rows.
 #pragma once
 #include "cpu/amx.h"
 #include "linear/cpu/fp8_avx512.h"
@@ -15,57 +16,60 @@ class RowTiles {
   RowTiles(const RowTiles&) = delete;
   RowTiles& operator=(const RowTiles&) = delete;
 
-  // Sums of `rows` rows, at most 32, begin at zero.
-  ES_INLINE void begin(int64_t rows) {
-    if (rows != rows_) resize(rows);
+  // How many rows each tile has; also `rows`, at most 32, one tile after the other.
+  ES_INLINE void fit(int64_t first, int64_t second) {
+    if (first != first_ || second != second_) resize(first, second);
+  }
+  ES_INLINE void fit(int64_t rows) { fit(std::min<int64_t>(rows, 16), std::max<int64_t>(rows - 16, 0)); }
+  // Sums begin at zero.
+  ES_INLINE void begin() const {
     zero<0>();
     zero<1>();
-    if (rows <= 16) return;
+    if (!second_) return;
     zero<2>();
     zero<3>();
   }
-  // sums += rows at x (64 bytes of K) times weights w0 and w1, 1 KB each.
+  // sums += rows at x, and those of the second tile `next` bytes on (64 bytes of K), times weights w0 and w1, 1 KB
+  // each.
   template <bool Bf16>
-  ES_INLINE void step(const uint8_t* x, int64_t stride, const uint8_t* w0, const uint8_t* w1) const {
+  ES_INLINE void step(const uint8_t* x, int64_t next, int64_t stride, const uint8_t* w0, const uint8_t* w1) const {
     load<4>(x, stride);
     load<6>(w0, 64);
     load<7>(w1, 64);
     product<Bf16, 0, 4, 6>();
     product<Bf16, 1, 4, 7>();
-    if (rows_ > 16) {
-      load<5>(x + 16 * stride, stride);
+    if (second_) {
+      load<5>(x + next, stride);
       product<Bf16, 2, 5, 6>();
       product<Bf16, 3, 5, 7>();
     }
   }
-  // Sums of `rows` rows, at most 32, begin at what store_sums() stored.
-  ES_INLINE void resume(int64_t rows, const void* sums) {
-    if (rows != rows_) resize(rows);
+  // Sums begin at what store_sums() stored.
+  ES_INLINE void resume(const void* sums) const {
     const uint8_t* p = static_cast<const uint8_t*>(sums);
     load<0>(p, 128);
     load<1>(p + 64, 128);
-    if (rows <= 16) return;
+    if (!second_) return;
     load<2>(p + 16 * 128, 128);
     load<3>(p + 16 * 128 + 64, 128);
   }
-  // Sums to [rows][32] of 4 bytes.
+  // Sums to [rows][32] of 4 bytes, those of the second tile after 16 rows.
   ES_INLINE void store_sums(void* to) const {
     uint8_t* p = static_cast<uint8_t*>(to);
     store<0>(p, 128);
     store<1>(p + 64, 128);
-    if (rows_ <= 16) return;
+    if (!second_) return;
     store<2>(p + 16 * 128, 128);
     store<3>(p + 16 * 128 + 64, 128);
   }
 
  private:
-  int64_t rows_ = 0;
+  int64_t first_ = 0, second_ = 0;
 
-  void resize(int64_t rows) {
-    rows_ = rows;
+  void resize(int64_t first, int64_t second) {
+    first_ = first, second_ = second;
     TileConfig config;
-    const int counts[] = {static_cast<int>(std::min<int64_t>(rows, 16)),
-                          static_cast<int>(std::max<int64_t>(rows - 16, 0))};
+    const int counts[] = {static_cast<int>(first), static_cast<int>(second)};
     for (int t = 0; t < 4; t++) config.set(t, counts[t / 2]);
     for (int t = 0; t < 2; t++) config.set(4 + t, counts[t]);
     for (int t = 6; t < 8; t++) config.set(t, 16);
@@ -86,14 +90,15 @@ ES_NOINLINE inline void bf16_panel(const uint8_t* panel, int64_t k, const uint8_
   const int64_t blocks = ceil_div(k, 32);
   RowTiles tiles;
   for (int64_t r = 0; r < rows; r += 32) {
-    tiles.begin(std::min<int64_t>(32, rows - r));
+    tiles.fit(std::min<int64_t>(32, rows - r));
+    tiles.begin();
     for (int64_t b = 0; b < blocks; b++) {
       const uint8_t *w0 = panel + b * 1024, *w1 = w0 + blocks * 1024;
       for (int i = 0; i < 1024; i += 64) {
         _mm_prefetch(reinterpret_cast<const char*>(w0 + 4096 + i), _MM_HINT_T0);
         _mm_prefetch(reinterpret_cast<const char*>(w1 + 4096 + i), _MM_HINT_T0);
       }
-      tiles.step<true>(x + r * stride + 64 * b, stride, w0, w1);
+      tiles.step<true>(x + r * stride + 64 * b, 16 * stride, stride, w0, w1);
     }
     tiles.store_sums(acc + r * kPanel);
   }
@@ -111,10 +116,11 @@ struct Fp8Sums {
       const int64_t blocks = ceil_div(std::min(2 * avx512::kBlockK, count - at), 32);
       avx512::unpack_fp8(panel + (first + at) * kPanel, 8 * blocks, unpacked);
       for (int64_t r = 0; r < rows; r += 32) {
-        tiles.resume(std::min<int64_t>(32, rows - r), sums + r * kPanel);
+        tiles.fit(std::min<int64_t>(32, rows - r));
+        tiles.resume(sums + r * kPanel);
         for (int64_t b = 0; b < blocks; b++) {
           const uint8_t* w = unpacked + b * 1024;
-          tiles.step<true>(x.row(row + r, first + at + 32 * b), x.stride, w, w + blocks * 1024);
+          tiles.step<true>(x.row(row + r, first + at + 32 * b), 16 * x.stride, x.stride, w, w + blocks * 1024);
         }
         tiles.store_sums(sums + r * kPanel);
       }
@@ -136,6 +142,9 @@ ES_INLINE void unpack_chunk(const uint8_t* w, uint8_t* out) {
 template <class W>
 ES_NOINLINE void integer_panel(const uint8_t* panel, int64_t k, const Prepared<W>& x, int64_t row, int64_t rows,
                                float* acc) {
+  constexpr int kPlanes = Prepared<W>::kPlanes;
+  constexpr int64_t kRows = 32 / kPlanes;  // at once
+  const int64_t next = kPlanes == 2 ? kChunk : 16 * x.stride;
   std::fill(acc, acc + rows * kPanel, 0.0f);
   alignas(64) uint8_t unpacked[W::kBits == 4 ? W::kPadded * kPanel : 64];
   alignas(64) int32_t sums[32 * kPanel];
@@ -149,18 +158,23 @@ ES_NOINLINE void integer_panel(const uint8_t* panel, int64_t k, const Prepared<W
       for (int64_t c = 0; c < chunks; c++) unpack_chunk(group + c * W::kChunkBytes, unpacked + c * 2048);
       weights = unpacked;
     }
-    for (int64_t r = 0; r < rows; r += 32) {
-      const int64_t n = std::min<int64_t>(32, rows - r);
-      tiles.begin(n);
+    for (int64_t r = 0; r < rows; r += kRows) {
+      const int64_t n = std::min(kRows, rows - r);
+      if constexpr (kPlanes == 2)
+        tiles.fit(n, n);
+      else
+        tiles.fit(n);
+      tiles.begin();
       for (int64_t c = 0; c < chunks; c++) {
         const uint8_t* w = weights + c * 2048;
-        tiles.step<false>(x.values(row + r) + g * W::kPadded + 64 * c, x.stride, w, w + 1024);
+        tiles.step<false>(x.values(row + r, g) + kPlanes * kChunk * c, next, x.stride, w, w + 1024);
       }
       tiles.store_sums(sums);
       for (int64_t i = 0; i < 2 * n; i++) {
         const int64_t at = row + r + i / 2;
-        const v512::Words sum =
-            v512::add(v512::load_words(sums + i * kHalf), v512::broadcast_word(x.corrections(at)[g]));
+        v512::Words sum = v512::load_words(sums + i * kHalf);
+        if constexpr (kPlanes == 2) sum = avx512::join_planes(sum, v512::load_words(sums + (32 + i) * kHalf));
+        sum = v512::add(sum, v512::broadcast_word(x.corrections(at)[g]));
         avx512::add_scaled<W>(sum, x, at, g, scales + i % 2 * 2 * kHalf, acc + (2 * r + i) * kHalf);
       }
     }

@@ -1,9 +1,13 @@
 // int8 and int4 panels on AVX-512 VNNI: weights are unsigned (shifted by 128 or 8) and sums begin at the correction.
+// Where inputs are of two bytes, each has sums of its own.
 #pragma once
 #include "cpu/avx512.h"
 #include "linear/cpu/prepare.h"
 
 namespace es::avx512 {
+
+// The sum over inputs 128 * high + low. What wraps on the way comes back, for the sum itself fits.
+ES_INLINE v512::Words join_planes(v512::Words high, v512::Words low) { return v512::add(v512::times_128(high), low); }
 
 // acc[16] += float(sum) * (xscale * wscale) for group g of a row: the expression that every instruction set shares.
 // With zero points, fma(zero, -sum of x, sum) replaces the sum.
@@ -25,27 +29,33 @@ ES_INLINE void scale_channels(const uint8_t* scales, int64_t rows, float* acc) {
   }
 }
 
+template <class W>
+constexpr int kTile = Prepared<W>::kPlanes == 2 ? 4 : 6;  // rows; their sums stay in registers
+
 // acc[R][32] += group g.
 template <class W, int R>
 ES_NOINLINE void add_group(const uint8_t* w, int64_t chunks, const Prepared<W>& x, int64_t row, int64_t g, float* acc) {
-  v512::Words sum[R][2];
+  constexpr int kPlanes = Prepared<W>::kPlanes;
+  v512::Words sum[R][kPlanes][2] = {};
   const uint8_t* values[R];
   ES_UNROLL for (int r = 0; r < R; r++) {
-    values[r] = x.values(row + r) + g * W::kPadded;
-    sum[r][0] = sum[r][1] = v512::broadcast_word(x.corrections(row + r)[g]);
+    values[r] = x.values(row + r, g);
+    sum[r][kPlanes - 1][0] = sum[r][kPlanes - 1][1] = v512::broadcast_word(x.corrections(row + r)[g]);
   }
   const auto step = [&](int r, int64_t k, v512::Words w0, v512::Words w1) ES_INLINE_LAMBDA {
-    int32_t four;
-    std::memcpy(&four, values[r] + k, 4);
-    const v512::Words xi = v512::broadcast_word(four);
-    sum[r][0] = v512::dot_bytes(sum[r][0], w0, xi);
-    sum[r][1] = v512::dot_bytes(sum[r][1], w1, xi);
+    ES_UNROLL for (int plane = 0; plane < kPlanes; plane++) {
+      int32_t four;
+      std::memcpy(&four, values[r] + k + kChunk * plane, 4);
+      const v512::Words xi = v512::broadcast_word(four);
+      sum[r][plane][0] = v512::dot_bytes(sum[r][plane][0], w0, xi);
+      sum[r][plane][1] = v512::dot_bytes(sum[r][plane][1], w1, xi);
+    }
   };
   for (int64_t c = 0; c < chunks; c++, w += W::kChunkBytes)
     for (int line = 0; line < W::kHalfChunkBytes / 64; line++) {
       const v512::Words w0 = v512::load_words(w + 64 * line);
       const v512::Words w1 = v512::load_words(w + W::kHalfChunkBytes + 64 * line);
-      const int64_t k = kChunk * c + 4 * line;
+      const int64_t k = kPlanes * kChunk * c + 4 * line;
       ES_UNROLL for (int r = 0; r < R; r++) {
         if constexpr (W::kBits == 4) {
           step(r, k, v512::low_nibbles(w0), v512::low_nibbles(w1));
@@ -55,8 +65,11 @@ ES_NOINLINE void add_group(const uint8_t* w, int64_t chunks, const Prepared<W>& 
         }
       }
     }
-  ES_UNROLL for (int r = 0; r < R; r++) for (int h = 0; h < 2; h++)
-      add_scaled<W>(sum[r][h], x, row + r, g, w + 2 * kHalf * h, acc + r * kPanel + h * kHalf);
+  ES_UNROLL for (int r = 0; r < R; r++) for (int h = 0; h < 2; h++) {
+    v512::Words whole = sum[r][0][h];
+    if constexpr (kPlanes == 2) whole = join_planes(whole, sum[r][1][h]);
+    add_scaled<W>(whole, x, row + r, g, w + 2 * kHalf * h, acc + r * kPanel + h * kHalf);
+  }
 }
 
 // acc[rows][32] = x * panel, for rows from `row` on.
@@ -68,8 +81,8 @@ ES_NOINLINE void integer_panel(const uint8_t* panel, int64_t k, const Prepared<W
   for (int64_t g = 0; g < W::groups(k); g++) {
     const int64_t chunks = W::chunks(k, g), bytes = chunks * W::kChunkBytes + W::kScaleBytes;
     for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch(reinterpret_cast<const char*>(group + 4096 + i), _MM_HINT_T0);
-    for_row_tiles<6>(rows,
-                     [&](auto tile, int64_t r) { add_group<W, tile>(group, chunks, x, row + r, g, acc + r * kPanel); });
+    for_row_tiles<kTile<W>>(
+        rows, [&](auto tile, int64_t r) { add_group<W, tile>(group, chunks, x, row + r, g, acc + r * kPanel); });
     group += bytes;
   }
   if constexpr (W::kPerChannel) scale_channels(group, rows, acc);

@@ -24,8 +24,8 @@ namespace es {
 struct Fp32Weight {};
 struct Bf16Weight {};
 
-// What an FP8 or int8 layer's inputs are rounded to: kNone leaves it to the kernel, kDynamic finds scales for each
-// token, kStatic has one that is given.
+// What an FP8 or int8 layer's inputs are rounded to: kNone is as exact as the kernel can, kDynamic finds scales for
+// each token, kStatic has one that is given.
 enum class Inputs { kNone, kDynamic, kStatic };
 
 template <int Group, Inputs In = Inputs::kNone>
@@ -46,7 +46,7 @@ constexpr bool kIsFp8<Fp8Weight<Group, In>> = true;
 template <int Bits, int Group, bool Zeros = false, Inputs In = Inputs::kNone>
 struct IntWeight {
   static_assert(Group >= 0 && (Bits == 4 || Bits == 8));
-  static_assert(In != Inputs::kStatic || Bits == 8, "AVX2 sums of int4 have no room for -128");
+  static_assert(In == Inputs::kNone || Bits == 8, "inputs of int4 weights are rounded to int8 in one way");
   static_assert(!Zeros || Group > 0, "zero points belong to groups");
   static constexpr int kBits = Bits;
   static constexpr bool kZeros = Zeros;
@@ -54,6 +54,10 @@ struct IntWeight {
   static constexpr bool kPerChannel = Group == 0;
   static constexpr int64_t kGroup = Group ? Group : 128;  // of the activations, too
   static constexpr int64_t kPadded = round_up(kGroup, kChunk);
+  // What the largest input of a token and group becomes. Beyond int8 it is as much as 128 * high + low, low in [-64,
+  // 63], splits into two bytes, and as the exact sum of a group leaves room for in 32 bits.
+  static constexpr bool kFine = Bits == 8 && In == Inputs::kNone;
+  static constexpr int64_t kLargest = kFine ? std::min<int64_t>(127 * 128 + 63, INT32_MAX / (128 * kGroup)) : 127;
   static constexpr int64_t kHalfChunkBytes = kChunk * kHalf * Bits / 8;
   static constexpr int64_t kChunkBytes = 2 * kHalfChunkBytes;
   static constexpr int64_t kScaleBytes = kPerChannel ? 0 : (kZeros ? 4 : 2) * kPanel;  // zeros included

@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.activation import Activation
 from enginesmith.plugins.linear.panels import round_to_bf16
-from enginesmith.plugins.linear.reference import fp8_activations, linear, quantized_linear, round_to_fp8
+from enginesmith.plugins.linear.reference import fp8_activations, largest_fine, linear, quantized_linear, round_to_fp8
 from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import ActivationScheme, WeightScheme, WeightType
 
@@ -53,8 +53,11 @@ def expected_product(x, weight, driver):
             np.abs(weight.q.astype(np.int16)), weight.scale, None if weight.zero is None else -np.abs(weight.zero)
         )
         scale = driver.input_scale if driver.inputs is STATIC else None
+        fine = scheme.type is WeightType.INT8 and driver.inputs is NONE
+        largest = largest_fine(scheme.group_size) if fine else 127
         return tuple(
-            quantized_linear(rows, w, scheme.group_size, scale) for rows, w in ((x, weight), (np.abs(x), sizes))
+            quantized_linear(rows, w, scheme.group_size, largest, scale)
+            for rows, w in ((x, weight), (np.abs(x), sizes))
         )
     if bf16_rows and scheme.type is not WeightType.FP32:
         x = as_bf16(x)
@@ -88,7 +91,7 @@ def test_matches_reference_and_rows_are_independent(linear_driver, random_quanti
 ROUNDED_INPUTS = [
     (FP8, NONE),
     *((scheme, inputs) for scheme in (FP8, FP8_GROUPED) for inputs in (DYNAMIC, STATIC)),
-    *((WeightScheme(WeightType.INT8, group), STATIC) for group in (0, 64)),
+    *((WeightScheme(WeightType.INT8, group), inputs) for group in (0, 64) for inputs in (DYNAMIC, STATIC)),
 ]
 
 
@@ -130,7 +133,7 @@ EMULATED = [(Isa.AVX512, FP32)] + [
     for scheme in (
         BF16,
         INT8,
-        WeightScheme(WeightType.INT8, 64),
+        *(WeightScheme(WeightType.INT8, g) for g in (24, 64)),
         *(s for s in GROUPED[2:] if s.group_size in (24, 128)),
     )
 ]
@@ -148,6 +151,20 @@ def test_emulated_instructions_match_reference(linear_driver, random_quantized, 
             np.testing.assert_array_equal(
                 driver(driver.pack(weight, n, k), x, n), plain(plain.pack(weight, n, k), x, n)
             )
+
+
+@pytest.mark.parametrize("isa", list(Isa))
+@pytest.mark.parametrize("group", [128, 1024, 4096])
+def test_largest_sums_of_int8_groups_are_exact(linear_driver, isa, group):
+    """Weights of -128 and inputs that are all the largest; from groups of 1040 on inputs leave room in the sum."""
+    n, largest = 3, largest_fine(group)
+    scheme = WeightScheme(WeightType.INT8, group)
+    driver = linear_driver(scheme, isa, [(n, group, Activation.NONE)])
+    weight = QuantizedWeight(np.full((n, group), -128, np.int8), np.ones((n, 1), np.float32))
+    x = np.full((20, group), largest, np.float32)  # their scale is 1
+    x[1::2] *= -1
+    y = driver(driver.pack(weight, n, group), x, n)
+    np.testing.assert_array_equal(y, np.repeat(x[:, :1] * np.float32(-128 * group), n, axis=1))
 
 
 def test_bias_activation_and_residual(linear_driver):
