@@ -9,6 +9,7 @@ from .text_files import read_texts
 
 _KINDS = (".jsonl", ".txt", ".parquet")
 _TEXT = "text"
+_PATIENCE = 10  # seconds for the Hub to answer
 
 
 def fetch_texts(name: str, progress: Progress) -> Iterator[str]:
@@ -28,11 +29,13 @@ def _download(name: str, progress: Progress) -> Path:
     from huggingface_hub.errors import RepositoryNotFoundError
 
     repository, _, revision = name.partition("@")
-    where = {"repo_type": "dataset", "revision": revision or None}
+    revision = revision or None
     try:
         with progress.task(f"Downloading {name}"):
-            file = _choose(HfApi().list_repo_files(repository, **where), name)
-            return Path(hf_hub_download(repository, file, **where))
+            # One request; to list a repository's tree is tried again and again, with a warning each time.
+            found = HfApi().dataset_info(repository, revision=revision, timeout=_PATIENCE)
+            file = _choose([each.rfilename for each in found.siblings or ()], name)
+            return Path(hf_hub_download(repository, file, repo_type="dataset", revision=revision))
     except RepositoryNotFoundError as error:
         raise BuildError(f"calibration: {name} is neither a file nor a data set of the Hub") from error
     except BuildError:

@@ -1,6 +1,7 @@
 """Sequences to calibrate with: from texts, and from the model itself."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,17 @@ def test_files_of_a_data_set() -> None:
     assert _choose(["README.md", "data/test.jsonl", "data/train.jsonl", "train.parquet"], "a/b") == "data/train.jsonl"
     with pytest.raises(BuildError, match="no file that can be read"):
         _choose(["README.md"], "a/b")
+
+
+def test_a_hub_that_cannot_be_reached_is_one_error(
+    with_tokenizer: Checkpoint, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")  # where nobody listens
+    start = time.monotonic()
+    with pytest.raises(BuildError, match=r"org/name is no file, and the Hub could not be reached \(.*refused"):
+        tokens_of(with_tokenizer, calibration="org/name")
+    assert time.monotonic() - start < 10
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("name", ["", "folder", "bytes.txt"])
