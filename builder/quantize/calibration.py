@@ -21,6 +21,7 @@ from .text_files import read_texts
 SAMPLED = "sampled from the model"
 _TOPICS = "topics"
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
+_LENGTH = 256
 _SLACK = 1.25  # texts are read until they give so many times the tokens that are needed
 
 
@@ -47,26 +48,36 @@ class Calibration:
 def calibrate(checkpoint: Checkpoint, vocab_size: int, config: QuantizeConfig, progress: Progress) -> Calibration:
     """The sequences that a config asks for: the same for the same seed.
 
-    Raises BuildError for sequences longer than the model allows, a file that cannot be read, a data set that cannot be
-    had, and for too little text, telling how many tokens were found and how many are needed.
+    Raises BuildError for a stated length of more than the model allows, a file that cannot be read, a data set that
+    cannot be had, and for too little text, telling how many tokens were found and how many are needed.
     """
-    limit = max_positions(checkpoint.config)
-    if limit is not None and config.sequence_length > limit:
-        raise BuildError(
-            f"sequence_length {config.sequence_length} is more than the {limit} tokens that the model was made for; "
-            f"ask for {limit} or less"
-        )
+    shape = config.samples, _length(checkpoint, config)
     tokenizer = tokenizer_of(checkpoint.path)
     prefix = beginning(checkpoint, tokenizer, vocab_size)
     if config.calibration is None:
         from .sampling import sample
 
-        tokens, source = sample(checkpoint, tokenizer, vocab_size, prefix, config, progress), SAMPLED
+        tokens, source = sample(checkpoint, tokenizer, vocab_size, prefix, shape, config.seed, progress), SAMPLED
     else:
         with progress.task("calibration text"):
             texts, source = _texts(config.calibration, progress)
-            tokens = _cut(_encoded(checkpoint, tokenizer, texts, config, vocab_size), prefix, config, source)
+            needed = int(config.samples * shape[1] * _SLACK)
+            found = _encoded(checkpoint, tokenizer, texts, needed, vocab_size)
+            tokens = _cut(found, prefix, shape, config.seed, source)
     return Calibration(tokens, source, config.seed)
+
+
+def _length(checkpoint: Checkpoint, config: QuantizeConfig) -> int:
+    """How many tokens a sequence has."""
+    asked, limit = config.sequence_length, max_positions(checkpoint.config)
+    if asked is None:
+        return _LENGTH if limit is None else min(_LENGTH, limit)
+    if limit is not None and asked > limit:
+        raise BuildError(
+            f"sequence_length {asked} is more than the {limit} tokens that the model was made for; ask for {limit} or "
+            "less"
+        )
+    return asked
 
 
 def beginning(checkpoint: Checkpoint, tokenizer: Tokenizer, vocab_size: int) -> list[int]:
@@ -96,7 +107,7 @@ def _texts(name: str, progress: Progress) -> tuple[Iterator[str], str]:
 
 
 def _encoded(
-    checkpoint: Checkpoint, tokenizer: Tokenizer, texts: Iterator[str], config: QuantizeConfig, vocab_size: int
+    checkpoint: Checkpoint, tokenizer: Tokenizer, texts: Iterator[str], needed: int, vocab_size: int
 ) -> np.ndarray:
     """The tokens of texts, one after another: of as many as are needed, and a few more to choose from."""
     if isinstance(tokenizer, NoTokenizer):
@@ -104,7 +115,6 @@ def _encoded(
             f"{checkpoint.path} has no tokenizer, so text cannot calibrate it; leave the calibration out, to have "
             "tokens sampled from the model"
         )
-    needed = config.samples * config.sequence_length * _SLACK
     found: list[int] = []
     for text in texts:
         found += tokenizer.encode(text, add_special_tokens=False)
@@ -118,16 +128,16 @@ def _encoded(
     return tokens
 
 
-def _cut(tokens: np.ndarray, prefix: list[int], config: QuantizeConfig, source: str) -> np.ndarray:
-    """Sequences that do not overlap, evenly over the text, in an order that the seed decides."""
-    body = config.sequence_length - len(prefix)
+def _cut(tokens: np.ndarray, prefix: list[int], shape: tuple[int, int], seed: int, source: str) -> np.ndarray:
+    """Sequences [samples, length] that do not overlap, evenly over the text, in an order that the seed decides."""
+    samples, length = shape
+    body = length - len(prefix)
     pieces = len(tokens) // body
-    if pieces < config.samples:
+    if pieces < samples:
         raise BuildError(
-            f"calibration: {source} has {len(tokens)} tokens, but {config.samples} sequences of "
-            f"{config.sequence_length} need {config.samples * body}; give more text, or ask for fewer or shorter "
-            "sequences (samples, sequence_length)"
+            f"calibration: {source} has {len(tokens)} tokens, but {samples} sequences of {length} need "
+            f"{samples * body}; give more text, or ask for fewer or shorter sequences (samples, sequence_length)"
         )
-    chosen = np.random.default_rng(config.seed).permutation(pieces)[: config.samples]
+    chosen = np.random.default_rng(seed).permutation(pieces)[:samples]
     bodies = tokens[: pieces * body].reshape(pieces, body)[chosen]
-    return np.hstack([np.tile(np.array(prefix, np.int64), (config.samples, 1)), bodies])
+    return np.hstack([np.tile(np.array(prefix, np.int64), (samples, 1)), bodies])

@@ -45,7 +45,9 @@ class QuantizeConfig(Options):
         "caches; fp8 given some rounds as gptq does.",
     )
     samples: int = Field(default=64, ge=1, le=65536, description="Sequences of calibration data.")
-    sequence_length: int = Field(default=256, ge=8, description="Tokens in each of them.")
+    sequence_length: int | None = Field(
+        default=None, ge=8, description="Tokens in each of them (default: 256, or as many as the model takes)."
+    )
     ignore: tuple[str, ...] = Field(
         default=(),
         description="A layer to leave alone, besides the head: its name, or 're:' and a regular expression; may be "

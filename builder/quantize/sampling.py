@@ -20,7 +20,6 @@ from ...runtime.tokenizer import Tokenizer
 from ..compile import compile_engine
 from ..config import BuildConfig
 from ..fingerprint import code_digest, digest, stamp
-from .config import QuantizeConfig
 
 _AT_ONCE = 64
 _CODE = ("plugins", "builder/targets", "builder/passes", "runtime")
@@ -31,47 +30,48 @@ def sample(
     tokenizer: Tokenizer,
     vocab_size: int,
     prefix: list[int],
-    config: QuantizeConfig,
+    shape: tuple[int, int],
+    seed: int,
     progress: Progress,
 ) -> np.ndarray:
-    """int64 [samples, sequence_length]: after `prefix` a random token, then what the model goes on with.
+    """int64 of `shape`, [samples, length]: after `prefix` a random token, then what the model goes on with.
 
     An int8 engine is built in a temporary folder and samples at temperature 1, past ends of sequences, with a seed for
     each sequence. The tokens are cached. Raises what a build raises.
     """
-    shape = (config.samples, config.sequence_length)
-    made_of = [*stamp(checkpoint.path), *shape, prefix, config.seed, code_digest(*_CODE)]
+    made_of = [*stamp(checkpoint.path), *shape, prefix, seed, code_digest(*_CODE)]
     path = cache_dir("calibration") / f"{digest(made_of)[:32]}.npy"
     tokens = _cached(path, shape)
     if tokens is None:
-        tokens = _generate(checkpoint, _prompts(tokenizer, vocab_size, prefix, config), config, progress)
+        tokens = _generate(checkpoint, _prompts(tokenizer, vocab_size, prefix, shape, seed), shape[1], seed, progress)
         with new_file(path) as work, work.open("wb") as file:
             np.save(file, tokens, allow_pickle=False)
     return tokens
 
 
-def _prompts(tokenizer: Tokenizer, vocab_size: int, prefix: list[int], config: QuantizeConfig) -> list[list[int]]:
+def _prompts(
+    tokenizer: Tokenizer, vocab_size: int, prefix: list[int], shape: tuple[int, int], seed: int
+) -> list[list[int]]:
     plain = [token for token in range(vocab_size) if token not in tokenizer.special_ids]
-    drawn = np.random.default_rng(config.seed).choice(plain, config.samples)
-    room = config.sequence_length - 1  # at least one token is generated
+    samples, length = shape
+    drawn = np.random.default_rng(seed).choice(plain, samples)
+    room = length - 1  # at least one token is generated
     return [[*prefix, int(token)][:room] for token in drawn]
 
 
 def _generate(
-    checkpoint: Checkpoint, prompts: list[list[int]], config: QuantizeConfig, progress: Progress
+    checkpoint: Checkpoint, prompts: list[list[int]], length: int, seed: int, progress: Progress
 ) -> np.ndarray:
     at_once = min(len(prompts), _AT_ONCE)
     options = BuildConfig(
         weights="int8",
         max_batch_size=at_once,
-        max_seq_len=config.sequence_length,
+        max_seq_len=length,
         max_num_tokens=max(at_once, _AT_ONCE),
         check=False,
     )
     params = [
-        SamplingParams(
-            max_tokens=config.sequence_length - len(prompt), ignore_eos=True, seed=_seed(config.seed, number)
-        )
+        SamplingParams(max_tokens=length - len(prompt), ignore_eos=True, seed=_seed(seed, number))
         for number, prompt in enumerate(prompts)
     ]
     tokens: list[list[int]] = []

@@ -115,6 +115,14 @@ def test_the_model_writes_its_own_text(tiny_checkpoint: Callable[[str], Path], m
     assert not np.array_equal(first, tokens_of(checkpoint, **options | {"seed": 6}))
 
 
+def test_the_default_length_is_at_most_what_the_model_takes(with_tokenizer: Checkpoint) -> None:
+    options = {"method": "awq", "samples": 2, "calibration": "topics"}
+    found = calibrate(with_tokenizer, 128, QuantizeConfig(**options), NoProgress())
+    assert found.facts()["sequence_length"] == 128
+    with pytest.raises(BuildError, match="sequence_length 256 is more than the 128 tokens"):
+        calibrate(with_tokenizer, 128, QuantizeConfig(**options, sequence_length=256), NoProgress())
+
+
 def test_files_of_a_data_set() -> None:
     assert _choose(["README.md", "data/test.jsonl", "data/train.jsonl", "train.parquet"], "a/b") == "data/train.jsonl"
     with pytest.raises(BuildError, match="no file that can be read"):
