@@ -10,7 +10,7 @@ from ...checkpoint.layouts.registry import layout_of
 from ...checkpoint.layouts.writers import writer_of
 from ...checkpoint.sizes import check_sizes
 from ...checkpoint.weights import bind_weights
-from ...errors import BuildError
+from ...errors import BuildError, OptionError, shown
 from ...progress import NoProgress, Progress
 from ...quantization.scheme import ActivationScheme
 from ..config import BuildConfig
@@ -41,6 +41,7 @@ def quantize(
     finite, a layer that the scheme or format does not fit, too little calibration data, a full disk).
     """
     start, progress, output = time.monotonic(), progress or NoProgress(), Path(output)
+    _require_config(config)
     opened = open_checkpoint(checkpoint, progress)
     _refuse_quantized(opened)
     check_sizes(opened)
@@ -105,6 +106,13 @@ def _quantize_weights(selection: Selection, shards: Shards, config: QuantizeConf
 def _outside(network: Network, selection: Selection) -> list[str]:
     inside = {name for block in selection.blocks for name in block.parameters}
     return [name for name in network.parameters if name not in inside]
+
+
+def _require_config(config: object) -> None:
+    """For Python code without a type checker."""
+    if not isinstance(config, QuantizeConfig):
+        reason = f'how to quantize is told by a QuantizeConfig, as QuantizeConfig(method="awq"), not by {shown(config)}'
+        raise OptionError(reason, None)
 
 
 def _refuse_quantized(checkpoint: Checkpoint) -> None:

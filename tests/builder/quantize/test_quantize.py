@@ -224,6 +224,16 @@ def test_options_that_contradict_each_other() -> None:
         QuantizeConfig(method="awq", seed=-1)
 
 
+@pytest.mark.parametrize("config", ["awq", {"method": "awq"}])
+def test_options_of_another_type(checkpoint: Any, tmp_path: Path, config: Any) -> None:
+    source = checkpoint("qwen3")
+    with pytest.raises(BuildError, match="told by a QuantizeConfig"):
+        quantize(source, tmp_path / "out", config)
+    with pytest.raises(BuildError, match="told by a QuantizeConfig"):
+        build(source, tmp_path / "engine", quantize=config)
+    assert {path.name for path in tmp_path.iterdir()} == {"source-qwen3"}
+
+
 def test_a_weight_that_is_not_finite_is_named(checkpoint: Any, tmp_path: Path, text: Path) -> None:
     from safetensors.torch import load_file, save_file
 
