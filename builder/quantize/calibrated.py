@@ -48,7 +48,7 @@ def quantize_calibrated(
         for index, block in enumerate(selection.blocks[: missing[-1] + 1]):
             parameters = model.load(index)
             if index in missing:
-                states = _quantize(model, index, block, parameters, states, shards, config)
+                states = _quantize(model, index, block, parameters, states, shards, config, index == missing[-1])
             else:
                 if config.method == "gptq":
                     shapes = {name: array.shape for name, array in parameters.items()}
@@ -66,8 +66,10 @@ def _quantize(
     states: list[Tensor],
     shards: Shards,
     config: QuantizeConfig,
+    is_last: bool,
 ) -> list[Tensor]:
-    """Quantize decoder layer `index`, which is loaded, and save it; gives the hidden states after it."""
+    """Quantize decoder layer `index`, which is loaded, and save it; gives the hidden states for the next one, which
+    mean nothing if there is none."""
     for name, array in parameters.items():
         require_finite(name, array)
     with _observed(model, block) as statistics, observed() as cached:
@@ -76,7 +78,7 @@ def _quantize(
     before = dict(parameters)
     layers = quantize_block(block, parameters, shards.dtypes(block), statistics, config)
     shards.save(block, {n: array for n, array in parameters.items() if array is not before[n]}, layers, kv_scales)
-    if config.method != "gptq":
+    if config.method != "gptq" or is_last:
         return outputs
     model.assign({made.layer.parameter: made.values for made in layers})
     return [model.run(index, state) for state in states]

@@ -17,6 +17,7 @@ from enginesmith.builder.quantize import calibrated
 from enginesmith.builder.quantize import quantize as module
 from enginesmith.builder.quantize.calibration import calibrate
 from enginesmith.builder.quantize.config import QuantizeConfig
+from enginesmith.builder.quantize.layered import LayeredModel
 from enginesmith.builder.quantize.quantize import quantize
 from enginesmith.builder.trace.trace import trace
 from enginesmith.checkpoint.checkpoint import open_checkpoint
@@ -148,6 +149,18 @@ def test_an_interrupted_quantization_goes_on(
     assert again == ["model.layers.2", "model.layers.3"]
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     assert {path.name for path in tmp_path.iterdir()} == {"out", "whole", "text.txt", "source-gemma3_text"}
+
+
+@pytest.mark.parametrize(("method", "runs"), [("awq", [0, 1]), ("gptq", [0, 0, 1])])
+def test_outputs_that_nobody_reads_are_not_computed(
+    checkpoint: Any, tmp_path: Path, text: Path, method: str, runs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With GPTQ the last decoder layer is run once, to see its inputs; others once more for the next one's."""
+    ran: list[int] = []
+    original = LayeredModel.run
+    monkeypatch.setattr(LayeredModel, "run", lambda self, index, x: ran.append(index) or original(self, index, x))
+    quantize(checkpoint("qwen2"), tmp_path / "out", config_of(text, method=method, group_size=32))
+    assert ran == runs
 
 
 def test_layers_on_the_ignore_list_stay_as_they_are(checkpoint: Any, tmp_path: Path, text: Path) -> None:
