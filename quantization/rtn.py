@@ -12,16 +12,15 @@ from .metric import Metric
 from .quantized import QuantizedWeight
 from .scales import check_scales, fp16, inverse
 from .scheme import WeightScheme, WeightType
-from .statistics import InputStatistics
 
 
 def quantize(
-    weight: np.ndarray, scheme: WeightScheme, *, storable: bool = False, statistics: InputStatistics | None = None
+    weight: np.ndarray, scheme: WeightScheme, *, storable: bool = False, metric: Metric | None = None
 ) -> QuantizedWeight:
     """Quantize a [N, K] weight (any floating type) to int8 or int4.
 
     With `storable` on grids that checkpoints can hold (`storable.quantize`), found by a search for the least squared
-    error: of weights, or, with `statistics`, of what each group adds to the layer's outputs.
+    error: of weights, or, with a `metric`, of what each group adds to the layer's outputs.
 
     Otherwise int8 scales are absmax / 127. A symmetric int4 group takes the better, by squared error, of absmax / 7
     and of the signed scale that sends its largest weight to -8 and so uses all 16 levels (GGML's Q4_0); such a scale
@@ -33,7 +32,6 @@ def quantize(
     if not scheme.type.is_integer:
         raise ValueError(f"round to nearest makes int8 or int4, not {scheme.type}")
     if storable:
-        metric = None if statistics is None else Metric.of(statistics.mean_hessian, scheme.group_size)
         return storable_grids.quantize(weight, scheme, metric)
     n, k = weight.shape
     q = np.empty((n, k), np.int8)

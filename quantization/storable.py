@@ -40,12 +40,8 @@ def quantize(
     Raises BuildError naming a row that holds NaN, an infinity, or a weight whose scale overflows fp16, and for groups
     larger than K.
     """
+    check(weight, scheme)
     n, k = weight.shape
-    if scheme.group_size > k:
-        raise BuildError(
-            f"groups of {scheme.group_size} weights are larger than K, which is {k}; choose a smaller group size, or "
-            "-1 for one scale a channel."
-        )
     q = np.empty((n, k), np.int8)
     scale, zero = np.empty((2, n, scheme.groups(k)), np.float32)
     for index, part in enumerate(parts(k, scheme.group_size)):
@@ -53,21 +49,43 @@ def quantize(
         for rows in row_blocks(n, k):
             x = np.asarray(weight[rows, part.columns], np.float32)
             x = np.ascontiguousarray(x.reshape(len(x), -1, part.size).transpose(1, 2, 0))
-            search = _search(x, scheme, factor, (rows.start, part.groups.start), coarse)
+            search = _search(x, scheme, factor, coarse)
             values, step, middle = search.best()
             q[rows, part.columns] = values.transpose(2, 0, 1).reshape(len(step.T), -1)
             scale[rows, part.groups], zero[rows, part.groups] = step.T, middle.T
     return QuantizedWeight(q, scale, None if scheme.symmetric else zero)
 
 
-def _search(
-    x: np.ndarray, scheme: WeightScheme, factor: np.ndarray | None, origin: tuple[int, int], coarse: bool
-) -> "_Search":
+def search_group(x: np.ndarray, scheme: WeightScheme, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Steps and zeros, float32 [N], of the best grids for one group of weights, float32 [size, N]. The error d [size]
+    of a row counts |factor @ d|²."""
+    size, n = x.shape
+    step, zero = np.empty((2, n), np.float32)
+    for rows in row_blocks(n, size):
+        search = _search(np.ascontiguousarray(x[None, :, rows]), scheme, factor[None], coarse=False)
+        _, step[rows], zero[rows] = search.best()
+    return step, zero
+
+
+def check(weight: np.ndarray, scheme: WeightScheme) -> None:
+    """Raise what `quantize` raises."""
+    n, k = weight.shape
+    if scheme.group_size > k:
+        raise BuildError(
+            f"groups of {scheme.group_size} weights are larger than K, which is {k}; choose a smaller group size, or "
+            "-1 for one scale a channel."
+        )
+    for part in parts(k, scheme.group_size):
+        for rows in row_blocks(n, k):
+            x = np.asarray(weight[rows, part.columns], np.float32)
+            largest = np.abs(x).reshape(len(x), -1, part.size).max(axis=2)
+            check_scales(largest, fp16(largest / levels(scheme.type)[1]), (rows.start, part.groups.start))
+
+
+def _search(x: np.ndarray, scheme: WeightScheme, factor: np.ndarray | None, coarse: bool) -> "_Search":
     """Search for grids of x, float32 [groups, group size, rows]: with rows innermost sums over groups are of
     vectors."""
     high, low = np.maximum(x.max(axis=1), 0), np.minimum(x.min(axis=1), 0)
-    largest = np.maximum(high, -low)
-    check_scales(largest.T, fp16(largest / levels(scheme.type)[1]).T, origin)
     search = _Search(x, factor, scheme.type)
     for step, zero in _candidates(high, low, scheme, _COARSE_RATIOS if coarse else _RATIOS):
         search.consider(fp16(np.minimum(step, _LARGEST_STEP)), zero)

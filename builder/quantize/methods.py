@@ -10,6 +10,8 @@ import numpy as np
 from ...errors import BuildError
 from ...quantization import awq, fp8, gptq, rtn, smoothquant
 from ...quantization.activation import static_scale
+from ...quantization.feedback import Feedback
+from ...quantization.metric import Metric
 from ...quantization.quantized import QuantizedWeight
 from ...quantization.scheme import ActivationScheme
 from ...quantization.statistics import InputStatistics, relative_error
@@ -20,7 +22,11 @@ from .feeds import InputGroup, Layer
 from .selection import Block
 
 Parameters = MutableMapping[str, np.ndarray]
+Guide = Metric | Feedback
 Statistics = Mapping[str, InputStatistics]  # of the input of each group, by the name of its first layer
+
+
+_ROUNDED_IN_TURN = ("gptq", "fp8")  # where calibration data tells how columns can make up for each other
 
 
 @dataclass(frozen=True)
@@ -56,8 +62,15 @@ def quantize_block(
             for group, scale in zip(groups, list(found), strict=True):
                 scale = _fold(group, parameters, dtypes, scale, block)
                 scaled[group.layers[0].name] = statistics[group.layers[0].name].divided(scale)
-        jobs = [(layer, scaled.get(group.layers[0].name)) for group in block.groups for layer in group.layers]
-        return list(threads.map(lambda job: _quantize(job[0], parameters[job[0].parameter], job[1], config), jobs))
+        inputs = [scaled.get(group.layers[0].name) for group in block.groups]
+        guides = list(threads.map(lambda group, found: _guide(group, found, config), block.groups, inputs))
+        jobs = [(layer, at) for at, group in enumerate(block.groups) for layer in group.layers]
+
+        def quantize(job: tuple[Layer, int]) -> QuantizedLayer:
+            layer, at = job
+            return _quantize(layer, parameters[layer.parameter], inputs[at], guides[at], config)
+
+        return list(threads.map(quantize, jobs))
 
 
 def _search(group: InputGroup, parameters: Parameters, found: InputStatistics, config: QuantizeConfig) -> np.ndarray:
@@ -98,21 +111,28 @@ def _fold(
     return scale
 
 
+def _guide(group: InputGroup, statistics: InputStatistics | None, config: QuantizeConfig) -> Guide | None:
+    """What rounding is to know of the input that a group's layers share; None where nothing is known."""
+    if statistics is None:
+        return None
+    size = config.scheme.weight.group_size
+    with _naming(group.layers[0]):
+        if config.method in _ROUNDED_IN_TURN:
+            return Feedback.of(statistics.hessian, size)
+        return Metric.of(statistics.mean_hessian, size)
+
+
 def _quantize(
-    layer: Layer, weight: np.ndarray, statistics: InputStatistics | None, config: QuantizeConfig
+    layer: Layer, weight: np.ndarray, statistics: InputStatistics | None, guide: Guide | None, config: QuantizeConfig
 ) -> QuantizedLayer:
     scheme = config.scheme
     with _naming(layer):
-        match config.method:
-            case "gptq":
-                assert statistics is not None
-                made = gptq.quantize(weight, scheme.weight, statistics)
-            case "fp8" if statistics is not None:
-                made = gptq.quantize(weight, scheme.weight, statistics, per_tensor=config.per_tensor)
-            case "fp8":
-                made = fp8.quantize(weight, scheme.weight, per_tensor=config.per_tensor)
-            case _:
-                made = rtn.quantize(weight, scheme.weight, storable=True, statistics=statistics)
+        if isinstance(guide, Feedback):
+            made = gptq.quantize(weight, scheme.weight, guide, per_tensor=config.per_tensor)
+        elif config.method == "fp8":
+            made = fp8.quantize(weight, scheme.weight, per_tensor=config.per_tensor)
+        else:
+            made = rtn.quantize(weight, scheme.weight, storable=True, metric=guide)
     values = made.dequantize(scheme.weight.group_size)
     is_static = scheme.activation is ActivationScheme.STATIC and statistics is not None
     size = float(np.linalg.norm(weight))

@@ -4,6 +4,7 @@ from correlated import inputs, observed, weights
 
 from enginesmith.errors import BuildError
 from enginesmith.quantization import awq, rtn
+from enginesmith.quantization.metric import Metric
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 from enginesmith.quantization.statistics import InputStatistics
 
@@ -12,10 +13,10 @@ SCHEME = WeightScheme(WeightType.INT4, 32, symmetric=False)
 
 def outputs_error(ws: list[np.ndarray], x: np.ndarray, scale: np.ndarray, scheme: WeightScheme) -> float:
     """The squared error of outputs, by running all inputs x through the rounded layers, in float64."""
-    statistics = observed(x).divided(scale)
+    metric = Metric.of(observed(x).divided(scale).mean_hessian, scheme.group_size)
     total = 0.0
     for w in ws:
-        made = rtn.quantize(w * scale, scheme, storable=True, statistics=statistics).dequantize(scheme.group_size)
+        made = rtn.quantize(w * scale, scheme, storable=True, metric=metric).dequantize(scheme.group_size)
         difference = (x / scale).astype(np.float64) @ made.T - x.astype(np.float64) @ w.T
         total += float((difference**2).sum())
     return total

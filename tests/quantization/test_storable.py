@@ -84,8 +84,8 @@ def test_a_grid_with_zeros_comes_back(ends: tuple[int, int], with_statistics: bo
     scale = rng.uniform(0.001, 0.1, (30, 4, 1)).astype(np.float16).astype(np.float32)
     zero = rng.integers(*ends, (30, 4, 1), endpoint=True)
     w = (scale * (q - zero)).astype(np.float32).reshape(30, 128)
-    statistics = observed(inputs(300, 128)) if with_statistics else None
-    weight = rtn.quantize(w, WeightScheme(INT4, 32, symmetric=False), storable=True, statistics=statistics)
+    metric = Metric.of(observed(inputs(300, 128)).mean_hessian, 32) if with_statistics else None
+    weight = rtn.quantize(w, WeightScheme(INT4, 32, symmetric=False), storable=True, metric=metric)
     assert np.array_equal(weight.dequantize(32), w)
 
 
@@ -131,9 +131,10 @@ def test_rows_do_not_depend_on_their_block(scheme: WeightScheme) -> None:
 @pytest.mark.parametrize("scheme", [s for s in SCHEMES if s.type is INT4], ids=str)
 def test_statistics_help_outputs(scheme: WeightScheme) -> None:
     w, statistics = weights(64, 96), observed(inputs(2000, 96))
+    metric = Metric.of(statistics.mean_hessian, scheme.group_size)
     plain, weighed = (
-        relative_error(w, rtn.quantize(w, scheme, storable=True, statistics=given).dequantize(scheme.group_size), of)
-        for given, of in ((None, statistics), (statistics, observed(inputs(2000, 96))))
+        relative_error(w, rtn.quantize(w, scheme, storable=True, metric=given).dequantize(scheme.group_size), of)
+        for given, of in ((None, statistics), (metric, observed(inputs(2000, 96))))
     )
     assert weighed < 0.95 * plain
 
@@ -170,8 +171,8 @@ def test_the_metric_of_independent_inputs_is_that_of_the_diagonal(k: int, group:
 
 
 def test_inputs_never_seen_are_rounded_all_the_same() -> None:
-    w, statistics = weights(8, 64), observed(np.zeros((5, 64), np.float32))
-    weight = rtn.quantize(w, WeightScheme(INT4, 32), storable=True, statistics=statistics)
+    w, metric = weights(8, 64), Metric.of(np.zeros((64, 64), np.float32), 32)
+    weight = rtn.quantize(w, WeightScheme(INT4, 32), storable=True, metric=metric)
     assert np.abs(weight.dequantize(32) - w).max() <= weight.scale.max() / 2
 
 

@@ -13,7 +13,7 @@ from enginesmith.builder.build import build
 from enginesmith.builder.check import load_reference
 from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.dequantized import load_dequantized
-from enginesmith.builder.quantize import calibrated
+from enginesmith.builder.quantize import calibrated, methods
 from enginesmith.builder.quantize import quantize as module
 from enginesmith.builder.quantize.calibration import calibrate
 from enginesmith.builder.quantize.config import QuantizeConfig
@@ -25,6 +25,7 @@ from enginesmith.checkpoint.layouts.registry import layout_of
 from enginesmith.checkpoint.weights import Weights, bind_weights
 from enginesmith.errors import BuildError
 from enginesmith.progress import NoProgress
+from enginesmith.quantization.feedback import Feedback
 
 TOKENS = np.random.default_rng(7).integers(3, 98, (4, 24))
 METHODS: dict[str, dict[str, Any]] = {
@@ -149,6 +150,25 @@ def test_an_interrupted_quantization_goes_on(
     assert again == ["model.layers.2", "model.layers.3"]
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     assert {path.name for path in tmp_path.iterdir()} == {"out", "whole", "text.txt", "source-gemma3_text"}
+
+
+def test_layers_that_read_one_input_share_what_is_made_of_it(
+    checkpoint: Any, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Hessian is factored once, and the result is that of a factor for every layer, bit by bit."""
+    source, config = checkpoint("qwen2"), config_of(text, method="gptq", group_size=32)
+    factored: list[str] = []
+    guide, quantize_layer = methods._guide, methods._quantize
+    monkeypatch.setattr(methods, "_guide", lambda group, *a: factored.append(group) or guide(group, *a))
+    quantize(source, tmp_path / "shared", config)
+    assert len(factored) == 8  # of 14 layers
+    monkeypatch.setattr(
+        methods,
+        "_quantize",
+        lambda layer, weight, found, _, c: quantize_layer(layer, weight, found, Feedback.of(found.hessian, 32), c),
+    )
+    quantize(source, tmp_path / "alone", config)
+    assert contents(tmp_path / "shared") == contents(tmp_path / "alone")
 
 
 @pytest.mark.parametrize(("method", "runs"), [("awq", [0, 1]), ("gptq", [0, 0, 1])])
