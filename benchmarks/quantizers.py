@@ -23,7 +23,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from enginesmith.quantization import awq, gptq, rtn
 from enginesmith.quantization.feedback import Feedback
-from enginesmith.quantization.metric import Metric
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 from enginesmith.quantization.statistics import InputStatistics, relative_error
 from enginesmith.quantization.texts import calibration_text, evaluation_text
@@ -45,8 +44,8 @@ def our_rtn(w: np.ndarray, x: np.ndarray, scheme: WeightScheme) -> np.ndarray:
 def our_awq(w: np.ndarray, x: np.ndarray, scheme: WeightScheme) -> np.ndarray:
     statistics = observed(x)
     scale = awq.search_scales([w], scheme, statistics)
-    metric = Metric.of(statistics.divided(scale).mean_hessian, scheme.group_size)
-    return rtn.quantize(w * scale, scheme, storable=True, metric=metric).dequantize(scheme.group_size) / scale
+    feedback = Feedback.of(statistics.divided(scale).hessian, scheme.group_size)
+    return gptq.quantize(w * scale, scheme, feedback).dequantize(scheme.group_size) / scale
 
 
 def our_gptq(w: np.ndarray, x: np.ndarray, scheme: WeightScheme) -> np.ndarray:

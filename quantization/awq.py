@@ -27,8 +27,8 @@ def search_scales(
     `weights` [N_i, K] all read the same input. Tried are absmean(x)^a for exponents a from 0 to 1, alone and divided
     by the weights' mean magnitude to the power 1 - a. The scale that makes the squared error of outputs least after
     rounding with clipped groups wins, if it is better than none. `tied`, int [K] or None: channels of equal numbers
-    get equal scales. Round the scaled weights with `statistics.divided(scale)`, which clips groups with more care than
-    the search can take.
+    get equal scales. Round the scaled weights with `statistics.divided(scale)`, with more care than the search can take
+    (`gptq`).
     """
     metric = Metric.independent(statistics.mean_hessian, scheme.group_size)
 

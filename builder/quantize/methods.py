@@ -26,7 +26,7 @@ Guide = Metric | Feedback
 Statistics = Mapping[str, InputStatistics]  # of the input of each group, by the name of its first layer
 
 
-_ROUNDED_IN_TURN = ("gptq", "fp8")  # where calibration data tells how columns can make up for each other
+_ROUNDED_IN_TURN = ("awq", "gptq", "fp8")  # where calibration data tells how columns can make up for each other
 
 
 @dataclass(frozen=True)

@@ -152,11 +152,12 @@ def test_an_interrupted_quantization_goes_on(
     assert {path.name for path in tmp_path.iterdir()} == {"out", "whole", "text.txt", "source-gemma3_text"}
 
 
+@pytest.mark.parametrize("method", ["awq", "gptq"])
 def test_layers_that_read_one_input_share_what_is_made_of_it(
-    checkpoint: Any, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Any, tmp_path: Path, text: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its Hessian is factored once, and the result is that of a factor for every layer, bit by bit."""
-    source, config = checkpoint("qwen2"), config_of(text, method="gptq", group_size=32)
+    source, config = checkpoint("qwen2"), config_of(text, method=method, group_size=32)
     factored: list[str] = []
     guide, quantize_layer = methods._guide, methods._quantize
     monkeypatch.setattr(methods, "_guide", lambda group, *a: factored.append(group) or guide(group, *a))
