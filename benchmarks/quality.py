@@ -1,11 +1,12 @@
 """Measures what each scheme costs: quantizes a checkpoint, builds the engine, evaluates it; prints a Markdown table.
 
-    python benchmarks/quality.py CHECKPOINT [--row "int4 g128 awq" ...] [--tokens N] [--work FOLDER]
+    python benchmarks/quality.py CHECKPOINT [--row "int4 g128 awq" ...] [--tokens N] [--calibration X] [--work FOLDER]
 
 CHECKPOINT: a Hugging Face folder or a GGUF file. Every row is a real engine, run as it serves; perplexity is that of
 `enginesmith eval ENGINE` with its default text, window and stride. The first row is the checkpoint itself in
 Transformers in float32, which the others are relative to. "seconds" and "peak GB" are of the process that quantized
-(rows without one were rounded while they were built). With --work, what lies there is used again.
+(rows without one were rounded while they were built). --calibration is given to the rows that calibrate. With --work,
+what lies there is used again.
 """
 
 import argparse
@@ -34,6 +35,11 @@ class Row:
     name: str
     quantize: str = ""
     build: str = ""
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether `quantize` needs calibration data."""
+        return any(word in self.quantize.split() for word in ("awq", "gptq", "smoothquant", "static", "--calibration"))
 
 
 def _int4(method: str, group: int) -> Row:
@@ -70,20 +76,32 @@ def evaluate(subject: Path | str, tokens: int) -> float:
     return json.loads(run(["eval", str(subject), "--tokens", str(tokens), "--json"]))["perplexity"]
 
 
-def measure(row: Row, checkpoint: str, work: Path, tokens: int) -> tuple[float, dict[str, float]]:
-    """Perplexity of a row's engine, and what its quantization took."""
-    place = work / row.name.replace(",", "").replace(" ", "-")
-    source, costs = checkpoint, {}
-    if row.quantize:
-        source = str(place.with_suffix(".checkpoint"))
-        if not Path(source).exists():
-            output = run(["quantize", checkpoint, "-o", source, *row.quantize.split()], MEASURED)
-            costs = json.loads(output.splitlines()[-1])
-    engine = place.with_suffix(".engine")
+def place(row: Row, work: Path, suffix: str) -> Path:
+    """Where what belongs to a row is kept."""
+    return work / (row.name.replace(",", "").replace(" ", "-") + suffix)
+
+
+def quantize(row: Row, checkpoint: str, work: Path, calibration: str | None) -> tuple[str, dict[str, float]]:
+    """The checkpoint that a row's engine is built from, and what its quantization took."""
+    if not row.quantize:
+        return checkpoint, {}
+    out, costs = place(row, work, ".checkpoint"), place(row, work, ".costs.json")
+    if not costs.exists():
+        options = row.quantize.split()
+        if calibration and row.calibrates:
+            options += ["--calibration", calibration]
+        output = run(["quantize", checkpoint, "-o", str(out), *options], MEASURED)
+        costs.write_text(output.splitlines()[-1])
+    return str(out), json.loads(costs.read_text())
+
+
+def measure(row: Row, source: str, work: Path, tokens: int) -> float:
+    """Perplexity of a row's engine, built from the checkpoint `source`."""
+    engine = place(row, work, ".engine")
     if not engine.exists():
         options = ["--max-batch-size", "256", "--max-seq-len", "1024", "--no-check", *row.build.split()]
         run(["build", source, "-o", str(engine), *options])
-    return evaluate(engine, tokens), costs
+    return evaluate(engine, tokens)
 
 
 def reference_of(checkpoint: str, work: Path, tokens: int) -> float:
@@ -99,6 +117,7 @@ def main() -> None:
     parser.add_argument("checkpoint")
     parser.add_argument("--row", action="append", choices=[row.name for row in ROWS], help="default: all")
     parser.add_argument("--tokens", type=int, default=8192, help="tokens of the text to use (8192)")
+    parser.add_argument("--calibration", help="of the rows that calibrate (default: quantize's own)")
     parser.add_argument("--work", type=Path, help="keep folders here")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -110,7 +129,8 @@ def main() -> None:
         for row in ROWS:
             if arguments.row and row.name not in arguments.row:
                 continue
-            found, costs = measure(row, arguments.checkpoint, work, arguments.tokens)
+            source, costs = quantize(row, arguments.checkpoint, work, arguments.calibration)
+            found = measure(row, source, work, arguments.tokens)
             took = f"{costs['seconds']:.0f} | {costs['peak']:.2f}" if costs else "|"
             print(f"| {row.name} | {found:.4f} | {found / reference - 1:+.2%} | {took} |", flush=True)
 
