@@ -42,8 +42,9 @@ class Row:
         return any(word in self.quantize.split() for word in ("awq", "gptq", "smoothquant", "static", "--calibration"))
 
 
-def _int4(method: str, group: int) -> Row:
-    return Row(f"int4 g{group} {method}", f"--method {method} --bits 4 --group-size {group}")
+def _int4(method: str, group: int, calibration: str = "") -> Row:
+    options = f"--method {method} --bits 4 --group-size {group}" + (calibration and f" --calibration {calibration}")
+    return Row(f"int4 g{group} {method} {calibration}".rstrip(), options)
 
 
 ROWS = (
@@ -54,14 +55,16 @@ ROWS = (
     Row("int8", build="--weights int8"),
     Row("int8 g32", build="--weights int8 --group-size 32"),
     Row("int8, embedding int8", build="--weights int8 --embedding int8"),
-    Row("int8, plain head", build="--weights int8 --head plain"),
+    Row("int8, KV cache int8 static", "--method rtn --bits 8 --kv-cache int8 --calibration topics"),
     Row("fp8", build="--weights fp8"),
-    Row("fp8 with calibration", "--method fp8 --activations none --calibration topics"),
+    Row("fp8 topics", "--method fp8 --activations none --calibration topics"),
     Row("fp8 W8A8 dynamic", "--method fp8"),
+    Row("fp8 W8A8 dynamic topics", "--method fp8 --calibration topics"),
     Row("fp8 W8A8 static", "--method fp8 --activations static"),
     Row("smoothquant W8A8 dynamic", "--method smoothquant"),
     Row("smoothquant W8A8 static", "--method smoothquant --activations static"),
     *(_int4(method, group) for group in (128, 32) for method in ("rtn", "awq", "gptq")),
+    *(_int4(method, 32, "topics") for method in ("awq", "gptq")),
 )
 
 
