@@ -19,7 +19,22 @@ from enginesmith.builder.targets.cpu.schemes import scheme_of_head, scheme_of_li
     ],
 )
 def test_linear_layers(options: dict, scheme: str) -> None:
-    assert str(scheme_of_linear(BuildConfig(**options))) == scheme
+    assert str(scheme_of_linear(BuildConfig(**options), 576)) == scheme
+
+
+@pytest.mark.parametrize(
+    ("options", "scheme"),
+    [
+        ({"weights": "int8", "group_size": 10**9}, "int8-g90"),
+        ({"weights": "int4", "group_size": 10**9}, "int4-g90-zeros"),
+        ({"weights": "int4"}, "int4-g64-zeros"),
+        ({"weights": "int8"}, "int8"),
+        ({"weights": "fp8", "group_size": 128}, "fp8-g128"),  # an error later: groups larger than K
+    ],
+)
+def test_groups_of_integers_are_at_most_all_inputs(options: dict, scheme: str) -> None:
+    """Inputs keep fewer bits, and kernels take more memory, in larger groups."""
+    assert str(scheme_of_linear(BuildConfig(**options), 90)) == scheme
 
 
 @pytest.mark.parametrize(
