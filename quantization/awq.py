@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from ..errors import BuildError
 from . import storable
 from .channels import mean_of_tied, normalised
 from .metric import Metric
@@ -28,9 +29,12 @@ def search_scales(
     by the weights' mean magnitude to the power 1 - a. The scale that makes the squared error of outputs least after
     rounding with clipped groups wins, if it is better than none. `tied`, int [K] or None: channels of equal numbers
     get equal scales. Round the scaled weights with `statistics.divided(scale)`, with more care than the search can take
-    (`gptq`).
+    (`gptq`). Raises BuildError as `storable.quantize` does for the weights as they are.
     """
     metric = Metric.independent(statistics.mean_hessian, scheme.group_size)
+
+    for weight in weights:
+        storable.check(weight, scheme)
 
     def error(of: Sequence[np.ndarray], scale: np.ndarray) -> float:
         return sum(_error(weight, scheme, metric, statistics.hessian, scale) for weight in of)
@@ -56,7 +60,11 @@ def search_scales(
 
 
 def _error(weight: np.ndarray, scheme: WeightScheme, metric: Metric, hessian: np.ndarray, scale: np.ndarray) -> float:
-    rounded = storable.quantize(weight * scale, scheme, metric.divided(scale), coarse=True)
+    """Infinite where fp16 cannot hold the scales of the scaled weight."""
+    try:
+        rounded = storable.quantize(weight * scale, scheme, metric.divided(scale), coarse=True)
+    except BuildError:
+        return float("inf")
     return squared_error(rounded.dequantize(scheme.group_size) / scale - weight, hessian)
 
 

@@ -69,3 +69,12 @@ def test_weights_that_cannot_be_quantized() -> None:
     w[777, 50] = np.inf
     with pytest.raises(BuildError, match="row 777, group 1"):
         awq.search_scales([weights(3, 64), w], SCHEME, observed(inputs(100, 64)))
+
+
+def test_scales_that_take_a_weight_beyond_fp16_are_not_taken() -> None:
+    """A step of 60000 fits, and none that is much larger."""
+    x, w = inputs(400, 64), weights(16, 64)
+    x[:, 5] *= 1000
+    w[3, 5] = 15 * 60000.0 / 2
+    scale = awq.search_scales([w], SCHEME, observed(x))
+    rtn.quantize(w * scale, SCHEME, storable=True)
