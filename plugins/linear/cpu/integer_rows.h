@@ -49,21 +49,31 @@ struct Prepared {
   const float* minus_sums(int64_t row) const { return reinterpret_cast<const float*>(values(row) + sum_offset); }
 };
 
+// NaN where there is one: magnitudes are compared as integers, of which a NaN's is the largest.
 ES_INLINE float absmax(const float* x, int64_t n) {
-  const __m256 sign = _mm256_set1_ps(-0.0f);
-  __m256 m = _mm256_setzero_ps(), m1 = m;
+  const __m256i size = _mm256_set1_epi32(0x7fffffff);
+  const auto load = [&](int64_t i) ES_INLINE_LAMBDA {
+    return _mm256_and_si256(size, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + i)));
+  };
+  __m256i m = _mm256_setzero_si256(), m1 = m;
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    m = _mm256_max_ps(m, _mm256_andnot_ps(sign, _mm256_loadu_ps(x + i)));
-    m1 = _mm256_max_ps(m1, _mm256_andnot_ps(sign, _mm256_loadu_ps(x + i + 8)));
+    m = _mm256_max_epi32(m, load(i));
+    m1 = _mm256_max_epi32(m1, load(i + 8));
   }
-  m = _mm256_max_ps(m, m1);
-  __m128 h = _mm_max_ps(_mm256_castps256_ps128(m), _mm256_extractf128_ps(m, 1));
-  h = _mm_max_ps(h, _mm_movehl_ps(h, h));
-  h = _mm_max_ss(h, _mm_movehdup_ps(h));
-  float best = _mm_cvtss_f32(h);
-  for (; i < n; i++) best = std::max(best, std::fabs(x[i]));
-  return best;
+  m = _mm256_max_epi32(m, m1);
+  __m128i h = _mm_max_epi32(_mm256_castsi256_si128(m), _mm256_extracti128_si256(m, 1));
+  h = _mm_max_epi32(h, _mm_unpackhi_epi64(h, h));
+  h = _mm_max_epi32(h, _mm_shuffle_epi32(h, 1));
+  int32_t best = _mm_cvtsi128_si32(h);
+  for (; i < n; i++) {
+    int32_t bits;
+    std::memcpy(&bits, x + i, sizeof bits);
+    best = std::max(best, bits & 0x7fffffff);
+  }
+  float result;
+  std::memcpy(&result, &best, sizeof result);
+  return result;
 }
 
 // 32 values as int16. Each half holds, as the instruction that narrows them leaves them, 0-3, 8-11, 4-7 and 12-15.

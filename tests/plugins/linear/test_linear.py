@@ -167,6 +167,23 @@ def test_largest_sums_of_int8_groups_are_exact(linear_driver, isa, group):
     np.testing.assert_array_equal(y, np.repeat(x[:, :1] * np.float32(-128 * group), n, axis=1))
 
 
+@pytest.mark.parametrize("isa", list(Isa))
+@pytest.mark.parametrize(
+    ("scheme", "inputs"),
+    [(INT8, NONE), (INT8, DYNAMIC), (WeightScheme(WeightType.INT8, 64), NONE), (GROUPED[4], NONE), (FP8, DYNAMIC)],
+    ids=str,
+)
+def test_a_nan_among_inputs_reaches_its_outputs_and_no_others(linear_driver, random_quantized, isa, scheme, inputs):
+    n, k, rng = 17, 96, np.random.default_rng(6)
+    driver = linear_driver(scheme, isa, inputs=inputs)
+    packed = driver.pack(random_quantized(rng, n, k, scheme), n, k)
+    x = rng.standard_normal((k + 1, k)).astype(np.float32)
+    x[np.arange(k), np.arange(k)] = np.nan
+    y = driver(packed, x, n)
+    assert np.isnan(y[:k]).all()
+    np.testing.assert_array_equal(y[k], driver(packed, x[k:], n)[0])
+
+
 def test_bias_activation_and_residual(linear_driver):
     n, k, m = 37, 40, 7
     driver = linear_driver(FP32, Isa.AVX2, [(n, k, act) for act in Activation])
