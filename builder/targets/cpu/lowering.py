@@ -263,7 +263,9 @@ class Lowering:
             first, second = (dim.count for dim in self.shape(sources[0]))
             n, k = (second, first) if transposed else (first, second)
             found = stored_rows(sources, self.stored)
-            scheme = LinearScheme(self._scheme_of_plain(k, is_head=is_head, is_stored=bool(found)))
+            scheme = LinearScheme(
+                self._scheme_of_plain(sources[0].name or "", k, is_head=is_head, is_stored=bool(found))
+            )
             weight = LinearWeight(tuple(sources), n, k, scheme, transposed)
             if isinstance(found, str):
                 weight.dequantized = found
@@ -273,10 +275,10 @@ class Lowering:
             self.program.linear_weights.append(weight)
         return self._linear[key]
 
-    def _scheme_of_plain(self, k: int, *, is_head: bool, is_stored: bool) -> WeightScheme:
+    def _scheme_of_plain(self, name: str, k: int, *, is_head: bool, is_stored: bool) -> WeightScheme:
         """Of a layer of `k` inputs, not taken over as the checkpoint holds it; `is_stored`: it is quantized there."""
         if not is_head:
-            return scheme_of_linear(self.config, k)
+            return scheme_of_linear(self.config, name, k)
         others = not is_stored and any(weight.scheme is not None for weight in self.stored.values())
         return scheme_of_head(self.config, others_quantized=others)
 

@@ -1,5 +1,6 @@
 """Which weight scheme each linear layer gets from the options of a build."""
 
+from ....errors import BuildError
 from ....quantization.scheme import WeightScheme, WeightType
 from ...config import BuildConfig
 
@@ -7,18 +8,22 @@ DEFAULT_INT4_GROUP = 64
 HEAD_GROUP = 64
 
 
-def scheme_of_linear(config: BuildConfig, k: int) -> WeightScheme:
-    """The scheme of a linear layer of `k` inputs other than the head.
+def scheme_of_linear(config: BuildConfig, name: str, k: int) -> WeightScheme:
+    """The scheme of a linear layer other than the head, whose weight `name` is of `k` inputs.
 
-    int4 weights have zero points: for the bytes of symmetric groups half as long they lose less. Groups of integers are
-    at most what the layer has: kernels round inputs, and take memory, by the size of groups.
+    int4 weights have zero points: for the bytes of symmetric groups half as long they lose less. Raises BuildError for
+    a group size larger than `k`.
     """
     if config.weights is None:
         return WeightScheme(WeightType(config.dtype))
+    if config.group_size and config.group_size > k:
+        raise BuildError(
+            f"--group-size {config.group_size} is larger than the {k} inputs of {name}; choose one of at most {k}, or "
+            "leave it out"
+        )
     if config.weights == "int4":
-        return WeightScheme(WeightType.INT4, min(config.group_size or DEFAULT_INT4_GROUP, k), symmetric=False)
-    type_, group_size = WeightType(config.weights), config.group_size or 0
-    return WeightScheme(type_, min(group_size, k) if type_.is_integer else group_size)
+        return WeightScheme(WeightType.INT4, config.group_size or DEFAULT_INT4_GROUP, symmetric=False)
+    return WeightScheme(WeightType(config.weights), config.group_size or 0)
 
 
 def scheme_of_head(config: BuildConfig, *, others_quantized: bool) -> WeightScheme:

@@ -4,6 +4,7 @@ import pytest
 
 from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.targets.cpu.schemes import scheme_of_head, scheme_of_linear
+from enginesmith.errors import BuildError
 
 
 @pytest.mark.parametrize(
@@ -19,22 +20,15 @@ from enginesmith.builder.targets.cpu.schemes import scheme_of_head, scheme_of_li
     ],
 )
 def test_linear_layers(options: dict, scheme: str) -> None:
-    assert str(scheme_of_linear(BuildConfig(**options), 576)) == scheme
+    assert str(scheme_of_linear(BuildConfig(**options), "w", 576)) == scheme
 
 
-@pytest.mark.parametrize(
-    ("options", "scheme"),
-    [
-        ({"weights": "int8", "group_size": 10**9}, "int8-g90"),
-        ({"weights": "int4", "group_size": 10**9}, "int4-g90-zeros"),
-        ({"weights": "int4"}, "int4-g64-zeros"),
-        ({"weights": "int8"}, "int8"),
-        ({"weights": "fp8", "group_size": 128}, "fp8-g128"),  # an error later: groups larger than K
-    ],
-)
-def test_groups_of_integers_are_at_most_all_inputs(options: dict, scheme: str) -> None:
-    """Inputs keep fewer bits, and kernels take more memory, in larger groups."""
-    assert str(scheme_of_linear(BuildConfig(**options), 90)) == scheme
+@pytest.mark.parametrize("weights", ["int8", "int4", "fp8"])
+def test_a_group_is_at_most_all_inputs(weights: str) -> None:
+    config = BuildConfig.model_validate({"weights": weights, "group_size": 96})
+    assert scheme_of_linear(config, "w", 96).group_size == 96
+    with pytest.raises(BuildError, match="--group-size 96 is larger than the 95 inputs of w; choose one of at most 95"):
+        scheme_of_linear(config, "w", 95)
 
 
 @pytest.mark.parametrize(
