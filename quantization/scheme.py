@@ -98,3 +98,9 @@ class KvType(StrEnum):
     def largest(self) -> float:
         """What the largest element becomes."""
         return WeightType(self).largest
+
+    @property
+    def by_head(self) -> bool:
+        """Whether each head has a scale from calibration. Steps of int8 are even, so a head of small elements would
+        lose bits beside one of large; E4M3 has as many bits at any size, and loaders take one scale."""
+        return self is KvType.INT8

@@ -15,7 +15,10 @@ from ...quantization.scheme import KvType
 
 OBSERVED = "enginesmith_observed"
 
-_watchers: list[dict[nn.Module, list[float]]] = []
+Largest = dict[nn.Module, list[np.ndarray]]
+"""Of each attention module, float32 [Hk] of keys and of values: the largest magnitude in each key-value head."""
+
+_watchers: list[Largest] = []
 
 
 def register_observed_attention() -> None:
@@ -25,9 +28,9 @@ def register_observed_attention() -> None:
 
 
 @contextmanager
-def observed() -> Iterator[dict[nn.Module, list[float]]]:
-    """The largest magnitudes of keys and of values that each attention module is given within the block."""
-    found: dict[nn.Module, list[float]] = {}
+def observed() -> Iterator[Largest]:
+    """What attention modules are given within the block."""
+    found: Largest = {}
     _watchers.append(found)
     try:
         yield found
@@ -35,13 +38,19 @@ def observed() -> Iterator[dict[nn.Module, list[float]]]:
         _watchers.remove(found)
 
 
-def scales(found: dict[nn.Module, list[float]], names: dict[nn.Module, str], kind: KvType) -> dict[str, np.ndarray]:
-    """Tensors k_scale and v_scale, float32 [1], of each attention module: the largest becomes that of `kind`."""
+def scales(found: Largest, names: dict[nn.Module, str], kind: KvType) -> dict[str, np.ndarray]:
+    """Tensors k_scale and v_scale of each attention module, float32 [Hk, 1, 1] if `kind` is by head, else [1]: the
+    largest becomes that of `kind`."""
     return {
-        f"{names[module]}.{part}_scale": np.array([(size or 1.0) / kind.largest], np.float32)
-        for module, sizes in found.items()
-        for part, size in zip("kv", sizes, strict=True)
+        f"{names[module]}.{part}_scale": _scale(sizes, kind)
+        for module, pair in found.items()
+        for part, sizes in zip("kv", pair, strict=True)
     }
+
+
+def _scale(sizes: np.ndarray, kind: KvType) -> np.ndarray:
+    sizes = sizes.reshape(-1, 1, 1) if kind.by_head else sizes.max(keepdims=True)
+    return np.where(sizes > 0, sizes, np.float32(1)) / np.float32(kind.largest)
 
 
 def _attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *more: Any, **keywords: Any) -> Any:
@@ -53,6 +62,6 @@ def _attention(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *mo
         )
     if not key.is_meta:
         for found in _watchers:
-            sizes = [float(tensor.abs().max()) for tensor in (key, value)]
-            found[module] = [max(pair) for pair in zip(sizes, found.get(module, [0.0, 0.0]), strict=True)]
+            sizes = [tensor.detach().abs().amax((0, 2, 3)).float().numpy() for tensor in (key, value)]
+            found[module] = [np.maximum(*pair) for pair in zip(sizes, found.get(module, sizes), strict=True)]
     return eager(module, query, key, value, *more, **keywords)

@@ -93,7 +93,9 @@ class CompressedTensorsWriter(LayoutWriter):
 
 
 def _kv_cache(kv_cache: KvType | None) -> dict[str, object] | None:
-    return _arguments(kv_cache is KvType.FP8, 8, "tensor") if kv_cache else None
+    if kv_cache is None:
+        return None
+    return _arguments(kv_cache is KvType.FP8, 8, "attn_head" if kv_cache.by_head else "tensor")
 
 
 def _arguments(

@@ -196,11 +196,14 @@ def test_layers_on_the_ignore_list_stay_as_they_are(checkpoint: Any, tmp_path: P
     assert distance(tmp_path / "out", source) < BARS["int4"]
 
 
+@pytest.mark.parametrize(("kind", "largest", "dims"), [("int8", 127, (0, 2, 3)), ("fp8", 448, (0, 1, 2, 3))])
 @pytest.mark.parametrize("family", ["qwen3", "gemma3_text"])
-def test_scales_of_a_kv_cache(checkpoint: Any, tmp_path: Path, text: Path, family: str) -> None:
-    """They send the largest key and value of the calibration data to 127."""
+def test_scales_of_a_kv_cache(
+    checkpoint: Any, tmp_path: Path, text: Path, family: str, kind: str, largest: float, dims: tuple[int, ...]
+) -> None:
+    """They send the largest key and value of the calibration data, with int8 of each head, to the largest number."""
     source = checkpoint(family)
-    quantize(source, tmp_path / "out", config_of(text, method="rtn", bits=8, kv_cache="int8"))
+    quantize(source, tmp_path / "out", config_of(text, method="rtn", bits=8, kv_cache=kind))
     opened = open_checkpoint(source)
     tokens = calibrate(opened, 128, config_of(text, method="rtn"), NoProgress()).tokens
     with torch.inference_mode():
@@ -209,8 +212,8 @@ def test_scales_of_a_kv_cache(checkpoint: Any, tmp_path: Path, text: Path, famil
     assert len(weights.kv_scales) == len(cache.layers)
     last = len(cache.layers) - 1  # one of full attention, all of whose keys and values the cache holds
     scales = weights.kv_scales[f"model.layers.{last}.self_attn"]
-    np.testing.assert_allclose(scales.key * 127, cache.layers[last].keys.abs().max(), rtol=1e-4)
-    np.testing.assert_allclose(scales.value * 127, cache.layers[last].values.abs().max(), rtol=1e-4)
+    for found, given in ((scales.key, cache.layers[last].keys), (scales.value, cache.layers[last].values)):
+        np.testing.assert_allclose(found * largest, given.abs().amax(dims).reshape(-1), rtol=1e-4)
 
 
 def test_a_bf16_norm_that_absorbed_scales_loses_nothing(checkpoint: Any, tmp_path: Path, text: Path) -> None:

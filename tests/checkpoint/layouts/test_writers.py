@@ -217,12 +217,18 @@ def test_schemes_that_a_format_lacks(form: str, asked: LinearScheme, message: st
 def test_only_compressed_tensors_tells_of_a_kv_cache(form: str) -> None:
     with pytest.raises(BuildError, match=f"the {form} format says nothing of a KV cache"):
         writer_of(form, scheme(4, 32, form == "gptq"), KvType.FP8)
-    config = writer_of("compressed-tensors", scheme(4, 32), KvType.FP8).config()
+
+
+@pytest.mark.parametrize(
+    ("kind", "type_", "strategy"), [(KvType.FP8, "float", "tensor"), (KvType.INT8, "int", "attn_head")]
+)
+def test_what_compressed_tensors_tells_of_a_kv_cache(kind: KvType, type_: str, strategy: str) -> None:
+    config = writer_of("compressed-tensors", scheme(4, 32), kind).config()
     assert config["kv_cache_scheme"] == {
         "num_bits": 8,
-        "type": "float",
+        "type": type_,
         "symmetric": True,
-        "strategy": "tensor",
+        "strategy": strategy,
         "group_size": None,
         "dynamic": False,
     }
