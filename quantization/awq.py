@@ -27,7 +27,7 @@ def search_scales(
 
     `weights` [N_i, K] all read the same input. Tried are absmean(x)^a for exponents a from 0 to 1, alone and divided
     by the weights' mean magnitude to the power 1 - a. The scale that makes the squared error of outputs least after
-    rounding with clipped groups wins, if it is better than none. `tied`, int [K] or None: channels of equal numbers
+    rounding with clipped groups wins; that of 0 alone is none. `tied`, int [K] or None: channels of equal numbers
     get equal scales. Round the scaled weights with `statistics.divided(scale)`, with more care than the search can take
     (`gptq`). Raises BuildError as `storable.quantize` does for the weights as they are.
     """
@@ -36,11 +36,6 @@ def search_scales(
     for weight in weights:
         storable.check(weight, scheme)
 
-    def error(of: Sequence[np.ndarray], scale: np.ndarray) -> float:
-        return sum(_error(weight, scheme, metric, statistics.hessian, scale) for weight in of)
-
-    ones = np.ones(len(statistics.absmax), np.float32)
-    unscaled = error(weights, ones)
     of_inputs = mean_of_tied(statistics.absmean, tied)
     of_weights = mean_of_tied(_mean_magnitude(weights, scheme), tied)
     every = max(1, sum(map(len, weights)) // _ROWS)
@@ -49,14 +44,16 @@ def search_scales(
     def scale_of(exponent: float, by_weights: bool) -> np.ndarray:
         return normalised(of_inputs, of_weights, exponent, 1 - exponent if by_weights else 0)
 
+    def error(scale: np.ndarray) -> float:
+        return sum(_error(weight, scheme, metric, statistics.hessian, scale) for weight in sample)
+
     def errors(choices: Iterable[tuple[float, bool]]) -> dict[tuple[float, bool], float]:
-        return {choice: error(sample, scale_of(*choice)) for choice in choices}
+        return {choice: error(scale_of(*choice)) for choice in choices}
 
     found = errors((exponent, by_weights) for exponent in _COARSE for by_weights in (False, True))
     exponent, by_weights = min(found, key=found.__getitem__)
     found |= errors((fine, by_weights) for fine in (exponent - _FINE, exponent + _FINE) if 0 <= fine <= 1)
-    best = scale_of(*min(found, key=found.__getitem__))
-    return best if error(weights, best) < unscaled else ones
+    return scale_of(*min(found, key=found.__getitem__))
 
 
 def _error(weight: np.ndarray, scheme: WeightScheme, metric: Metric, hessian: np.ndarray, scale: np.ndarray) -> float:
