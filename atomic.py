@@ -1,8 +1,8 @@
 """Files and folders that appear whole or not at all: write beside, then rename."""
 
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +16,9 @@ def new_folder(target: Path) -> Iterator[Path]:
     """
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    work = _beside(target)
     try:
-        work.chmod(0o755)
+        work.mkdir(0o755)
         yield work
         retired = work.with_suffix(".old")
         if target.exists():
@@ -39,12 +39,15 @@ def new_file(target: Path) -> Iterator[Path]:
     """A temporary path beside `target` that is renamed to it when the block ends well, and removed otherwise."""
     target = Path(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent)
-    os.close(handle)
-    work = Path(name)
+    work = _beside(target)
     try:
-        work.chmod(0o644)
+        work.touch(0o644, exist_ok=False)
         yield work
         os.replace(work, target)
     finally:
         work.unlink(missing_ok=True)
+
+
+def _beside(target: Path) -> Path:
+    """A new name: known before anything bears it, so that a signal at any moment leaves nothing behind."""
+    return target.with_name(f".{target.name}.{secrets.token_hex(6)}.partial")

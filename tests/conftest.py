@@ -5,11 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from tiny_models import FAMILIES, write_checkpoint
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores interrupts and hands that down: to commands, too, that tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+settings.register_profile("busy", deadline=None)  # how long an example takes says nothing on a busy machine
+settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session")
