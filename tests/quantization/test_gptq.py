@@ -111,7 +111,7 @@ def test_outputs_are_clearly_better_than_round_to_nearest(scheme: WeightScheme) 
     assert relative_error(w, made, unseen) < 0.7 * relative_error(w, plain, unseen)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(n=st.integers(1, 6), k=st.integers(32, 70), tokens=st.integers(1, 90), seed=st.integers(0, 99))
 def test_storable_whatever_the_inputs(n: int, k: int, tokens: int, seed: int) -> None:
     """Also of fewer tokens than inputs: their Hessian is singular."""

@@ -27,7 +27,7 @@ def _plain(logits: np.ndarray, targets: np.ndarray, reference: np.ndarray) -> di
     }
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.integers(1, 40), st.integers(2, 90), st.integers(0, 2**32 - 1), st.floats(0.01, 3))
 def test_the_figures_are_those_of_the_definitions(rows: int, vocab: int, seed: int, noise: float) -> None:
     rng = np.random.default_rng(seed)

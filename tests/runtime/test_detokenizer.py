@@ -13,7 +13,7 @@ from enginesmith.runtime.tokenizer import Tokenizer
 
 PIECES = st.sampled_from([*"ab é,.\n\x00", "日", "本", "🙂", "👩‍👩‍👧", "e\u0301", "\ufffd", "Ü", "\u2028"])
 TEXTS = st.one_of(st.lists(PIECES, max_size=30).map("".join), st.text(max_size=30))
-RARELY = settings(max_examples=150, deadline=None)
+RARELY = settings(max_examples=150)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def feed(pieces: list[str], stops: list[str], include: bool) -> tuple[str, str |
     return shown + matcher.flush(), None
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     text=TEXT,
     cuts=st.lists(st.integers(0, 25)),

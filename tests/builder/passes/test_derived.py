@@ -167,7 +167,7 @@ def expressions(draw, net):
     return value, array
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_any_rows_of_any_expression(data, new_network):
     value, array = data.draw(expressions(new_network()))

@@ -21,7 +21,7 @@ def config(group: int, **changes: object) -> dict:
     } | changes
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     n=st.integers(1, 6).map(lambda i: 8 * i),
     k=st.integers(1, 40),
@@ -45,7 +45,7 @@ def test_integers_and_values_come_back(open_stored, n: int, k: int, group: int, 
     np.testing.assert_array_equal(rows.dequantize(group or 128), grid.values()[first:])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     n=st.integers(1, 20),
     groups=st.integers(1, 20),

@@ -21,7 +21,7 @@ def stored(checkpoint, n: int, k: int) -> StoredWeight:
     return bind_weights(checkpoint, layout_of(checkpoint), {"a.weight": (n, k)}).stored["a.weight"]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     n=st.integers(1, 20),
     k=st.integers(1, 70),

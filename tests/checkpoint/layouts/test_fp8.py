@@ -13,7 +13,7 @@ from enginesmith.errors import CheckpointError
 ALL_VALUES = np.arange(256, dtype=np.uint8).view(FP8)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     shape=st.tuples(st.integers(1, 20), st.integers(1, 40)),
     block=st.tuples(st.integers(1, 8), st.integers(1, 16)),

@@ -22,7 +22,7 @@ def stored(checkpoint, n: int, k: int) -> StoredWeight:
     return bind_weights(checkpoint, layout_of(checkpoint), {"a.weight": (n, k)}).stored["a.weight"]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     n=st.integers(1, 5).map(lambda i: 8 * i),
     k=st.integers(1, 6).map(lambda i: 8 * i),

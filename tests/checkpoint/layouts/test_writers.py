@@ -78,7 +78,7 @@ SHAPES = {
 }
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(**SHAPES, bits=st.sampled_from([4, 8]), symmetric=st.booleans(), odd=st.integers(0, 3))
 def test_compressed_tensors_packs_words(open_stored, n, k, group, seed, bits, symmetric, odd) -> None:
     symmetric = symmetric or bits == 8 or not group
@@ -92,7 +92,7 @@ def test_compressed_tensors_packs_words(open_stored, n, k, group, seed, bits, sy
     assert_comes_back(read(open_stored, tensors, writer.config(["lm_head"]), n, k), smaller, bits, common)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(**SHAPES)
 def test_awq(open_stored, n, k, group, seed) -> None:
     group = group or 8
@@ -105,7 +105,7 @@ def test_awq(open_stored, n, k, group, seed) -> None:
     assert_comes_back(read(open_stored, tensors, writer.config(), n, k), smaller, 4, common)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(**SHAPES, bits=st.sampled_from([4, 8]), symmetric=st.booleans())
 def test_gptq(open_stored, n, k, group, seed, bits, symmetric) -> None:
     symmetric = symmetric or bits == 8 or not group

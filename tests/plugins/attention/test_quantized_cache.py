@@ -37,7 +37,7 @@ def lying_in(runner, sequence) -> tuple[np.ndarray, np.ndarray, np.ndarray | Non
 
 @pytest.mark.parametrize("wide", [False, True], ids=["8lanes", "16lanes"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 999), size=st.sampled_from([0.0, 1e-30, 1e-3, 1.0, 1e30]), first=st.integers(1, 69))
 def test_elements_and_scales_are_those_of_the_reference(
     make_runner, make_sequence, shape, wide: bool, seed: int, size: float, first: int
@@ -57,7 +57,6 @@ def test_elements_and_scales_are_those_of_the_reference(
             np.testing.assert_array_equal(scales[index], expected * unit)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(-500, 500, width=32), min_size=1, max_size=40))
 def test_the_reference_rounds_to_e4m3_as_ml_dtypes_does(values: list[float]) -> None:
     x = np.array(values, np.float32).reshape(-1, 1, 1)

@@ -78,7 +78,7 @@ def test_e4m3_saturates_and_keeps_nan(library) -> None:
     assert codes.tolist() == [0x7E] * 6 + [0xFE] * 2 + [0, 0x80, 0, 0x7F]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(arrays(np.float32, st.integers(1, 70), elements=st.floats(-600, 600, width=32)))
 def test_e4m3_is_that_of_ml_dtypes(library, x: np.ndarray) -> None:
     for scaled in (x, x * np.float32(2**-9), x * np.float32(2**-14)):

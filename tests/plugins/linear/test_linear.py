@@ -3,7 +3,7 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -120,7 +120,6 @@ def test_fp8_numbers_are_decoded_exactly(linear_driver, isa):
     np.testing.assert_array_equal(y[0], codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * 224)
 
 
-@settings(deadline=None)
 @given(arrays.arrays(np.float32, 32, elements=st.floats(-500, 500, width=32)))
 def test_rounding_to_fp8_is_that_of_ml_dtypes(x):
     clipped = np.clip(x, -448, 448)

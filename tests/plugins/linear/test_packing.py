@@ -37,7 +37,7 @@ def rows_of(n, k, scheme, seed=0):
     return QuantizedWeight(q, scale, zero).rows
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(schemes, st.sampled_from(list(Isa)), st.integers(1, 140), st.integers(1, 200))
 def test_streaming_in_steps_gives_the_same_bytes(scheme, isa, n, k):
     layout, rows = LinearLayout(n, k, scheme, isa), rows_of(n, k, scheme)
@@ -50,7 +50,7 @@ def test_streaming_in_steps_gives_the_same_bytes(scheme, isa, n, k):
     assert layout.nbytes % 64 == 0
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(schemes, st.sampled_from(list(Isa)), st.integers(1, 100), st.integers(1, 100))
 def test_gated_layout_interleaves_the_panels_of_two_layers(scheme, isa, n, k):
     gate, up = rows_of(n, k, scheme, 1), rows_of(n, k, scheme, 2)

@@ -96,7 +96,7 @@ class Setting:
             assert oldest in counts or oldest in self.scheduler.waiting
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     policy=st.sampled_from(CapacityPolicy),
     max_batch=st.integers(1, 5),

@@ -60,5 +60,5 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.num_free == SIZE - len(set(self.holders))
 
 
-PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestPool = PoolMachine.TestCase

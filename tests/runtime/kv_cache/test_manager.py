@@ -104,7 +104,7 @@ class ManagerMachine(RuleBasedStateMachine):
                 assert live <= blocks_for(group, BLOCK, LONGEST, STEP)
 
 
-ManagerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+ManagerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
 TestManager = ManagerMachine.TestCase
 
 
