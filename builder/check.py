@@ -51,6 +51,10 @@ KV_BARS = {"int8": (1.0, 0.02), "fp8": (2.0, 0.06)}
 INT4_BARS = ((32, (5.0, 0.6)), (64, (6.0, 0.9)), (math.inf, (8.0, 1.5)))
 
 
+# The head by itself, beside layers that are not quantized.
+HEAD_BARS = {"int8": BARS["int8"], "int4": INT4_BARS[0][1]}
+
+
 @dataclass(frozen=True)
 class Reference:
     """Prompts, and for each the logits [len(prompt), vocab] that Transformers gives in float32."""
@@ -103,16 +107,19 @@ def bars(config: BuildConfig, stored: WeightType | None = None) -> tuple[float, 
     `stored`: what the engine holds of a quantized checkpoint, hence the reference's own weights: only the head and
     activations are rounded.
     """
-    distance, kl = _weight_bars(config, stored)
-    kv_distance, kv_kl = KV_BARS[config.kv_cache] if config.kv_cache else (0.0, 0.0)
-    return max(distance, kv_distance), max(kl, kv_kl)
+    found = [_weight_bars(config, stored)]
+    if config.head in HEAD_BARS:
+        found.append(HEAD_BARS[config.head])
+    if config.kv_cache:
+        found.append(KV_BARS[config.kv_cache])
+    return max(distance for distance, _ in found), max(kl for _, kl in found)
 
 
 def _weight_bars(config: BuildConfig, stored: WeightType | None) -> tuple[float, float]:
     if stored is not None:
         return BARS["fp8"] if stored is WeightType.FP8 else STORED_INTEGER_BARS
     if config.weights is None:
-        return BARS["int8" if config.head == "int8" else config.dtype]
+        return BARS[config.dtype]
     if config.weights != "int4":
         return BARS[config.weights]
     group = config.group_size or DEFAULT_INT4_GROUP

@@ -23,10 +23,11 @@ class BuildConfig(Options):
         description="Weights along K that share a scale (int4 default 64; int8 and fp8 default: the whole of K); "
         "of fp8 a multiple of 32.",
     )
-    head: Literal["auto", "int8", "plain"] = Field(
+    head: Literal["auto", "int8", "int4", "plain"] = Field(
         default="auto",
         description="The matrix that makes the logits, unless the checkpoint holds it quantized: plain is of --dtype, "
-        "int8 has a scale for every 64 weights, auto is int8 where other linear layers are quantized.",
+        "int8 has a scale for every 64 weights, int4 a scale and a zero for every 32, auto is int8 where other linear "
+        "layers are quantized.",
     )
     embedding: Literal["plain", "int8"] = Field(
         default="plain",

@@ -6,6 +6,7 @@ from ...config import BuildConfig
 
 DEFAULT_INT4_GROUP = 64
 HEAD_GROUP = 64
+INT4_HEAD_GROUP = 32
 
 
 def scheme_of_linear(config: BuildConfig, name: str, k: int) -> WeightScheme:
@@ -30,8 +31,10 @@ def scheme_of_head(config: BuildConfig, *, others_quantized: bool) -> WeightSche
     """The scheme of the layer that makes the logits; `others_quantized`: the checkpoint holds others quantized.
 
     A quantized model's head is a large part of a small model's bytes, but its error goes straight into the logits:
-    it gets int8, and never with one scale for a whole channel.
+    it gets int8, and never with one scale for a whole channel. int4 is for those who ask, in groups as fine as any.
     """
+    if config.head == "int4":
+        return WeightScheme(WeightType.INT4, INT4_HEAD_GROUP, symmetric=False)
     quantized = others_quantized or config.weights is not None
     if config.head == "int8" or (config.head == "auto" and quantized):
         return WeightScheme(WeightType.INT8, HEAD_GROUP)

@@ -41,7 +41,10 @@ def test_a_group_is_at_most_all_inputs(weights: str) -> None:
         ({"weights": "int4", "head": "plain", "dtype": "fp32"}, False, "fp32"),
         ({"head": "plain"}, True, "bf16"),
         ({"head": "int8"}, False, "int8-g64"),
+        ({"head": "int4", "dtype": "fp32"}, False, "int4-g32-zeros"),
+        ({"head": "int4", "weights": "int8"}, False, "int4-g32-zeros"),
+        ({"head": "int4"}, True, "int4-g32-zeros"),
     ],
 )
-def test_the_head_is_int8_in_groups_or_plain(options: dict, others_quantized: bool, scheme: str) -> None:
+def test_the_head(options: dict, others_quantized: bool, scheme: str) -> None:
     assert str(scheme_of_head(BuildConfig(**options), others_quantized=others_quantized)) == scheme
