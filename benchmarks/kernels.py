@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     types = "fp32, bf16, fp8, fp8-g128, int8, int8-g64, int4-g32, int4-g64, int4-g128 or symmetric-int4-g64"
     parser.add_argument("--type", default="", help=f"{types}; all by default")
-    parser.add_argument("--isa", type=Isa, choices=list(Isa)[:2], default=Isa.AVX2, help="instructions to compile for")
+    parser.add_argument("--isa", type=Isa, choices=list(Isa), default=Isa.AVX2, help="instructions to compile for")
     parser.add_argument("--decode", action="store_true", help="one token through the layers of Llama 3.2 1B instead")
     parser.add_argument("--json", type=Path, help="write the records here, too")
     arguments = parser.parse_args()

@@ -20,8 +20,8 @@ struct alignas(64) TileConfig {
   uint16_t row_bytes[16] = {};
   uint8_t rows[16] = {};
 
-  void set(int tile, int count) {
-    row_bytes[tile] = count ? 64 : 0;
+  void set(int tile, int count, int bytes) {
+    row_bytes[tile] = static_cast<uint16_t>(count ? bytes : 0);
     rows[tile] = static_cast<uint8_t>(count);
   }
 };
@@ -44,12 +44,12 @@ void zero() {
 template <int T>
 void load(const void* p, int64_t stride) {
   for (int r = 0; r < emulated.config.rows[T]; r++)
-    std::memcpy(emulated.data[T][r], static_cast<const uint8_t*>(p) + r * stride, 64);
+    std::memcpy(emulated.data[T][r], static_cast<const uint8_t*>(p) + r * stride, emulated.config.row_bytes[T]);
 }
 template <int T>
 void store(void* p, int64_t stride) {
   for (int r = 0; r < emulated.config.rows[T]; r++)
-    std::memcpy(static_cast<uint8_t*>(p) + r * stride, emulated.data[T][r], 64);
+    std::memcpy(static_cast<uint8_t*>(p) + r * stride, emulated.data[T][r], emulated.config.row_bytes[T]);
 }
 // C += A B, a row of C at a time: A's row holds 16 groups of values, each group meets a row of B.
 template <int C, int A, int B, class Step, class Sum>

@@ -26,7 +26,6 @@ constexpr MatrixIsa kMatrixIsa = MatrixIsa::kAvx2;
 
 constexpr int kPanel = 32;                                         // outputs in a panel
 constexpr int kHalf = 16;                                          // outputs in each of its two halves
-constexpr int kChunk = kMatrixIsa == MatrixIsa::kAvx2 ? 32 : 64;   // integer groups are padded to this along K
 constexpr int kBf16Pad = kMatrixIsa == MatrixIsa::kAvx2 ? 1 : 32;  // bf16 weights are padded to this along K
 constexpr int64_t kRowBlock = 96;                                  // rows that share one pass over a panel
 

@@ -131,12 +131,12 @@ class LinearLayout:
 
     @property
     def _padded_group(self) -> int:
-        chunk = panels.chunk_size(self.isa)
+        chunk = panels.chunk_size(self.isa, self._group)
         return -(-self._group // chunk) * chunk
 
     @property
     def _padded_k(self) -> int:
-        chunk = panels.chunk_size(self.isa)
+        chunk = panels.chunk_size(self.isa, self._group)
         before = self._groups - 1
         return before * self._padded_group + -(-(self.k - before * self._group) // chunk) * chunk
 
@@ -165,7 +165,7 @@ class LinearLayout:
 
     def _write_integers(self, q: np.ndarray, scales: list[np.ndarray], out: np.ndarray) -> None:
         """q: int8 [32 P, K]; scales and perhaps zeros: float32 [32 P, groups or 1]."""
-        chunk = panels.chunk_size(self.isa)
+        chunk = panels.chunk_size(self.isa, self._group)
         padded = panels.pad_groups(q, self._group, self._padded_group, self._padded_k)
         is_int4 = self.scheme.type is WeightType.INT4
         chunks = panels.int4_chunks(padded, chunk) if is_int4 else panels.int8_chunks(padded, self.isa, chunk)

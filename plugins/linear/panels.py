@@ -12,9 +12,9 @@ PANEL = 32
 HALF = 16
 
 
-def chunk_size(isa: Isa) -> int:
-    """Integer groups are padded to whole chunks of this many elements along K."""
-    return 32 if isa is Isa.AVX2 else 64
+def chunk_size(isa: Isa, group: int) -> int:
+    """Integer groups of `group` elements along K are padded to whole chunks of this many."""
+    return 32 if isa is Isa.AVX2 or (group - 1) % 64 < 32 else 64
 
 
 def bf16_padding(isa: Isa) -> int:
@@ -95,6 +95,7 @@ def int4_chunks(q: np.ndarray, chunk: int) -> np.ndarray:
 
 
 def int8_chunks(q: np.ndarray, isa: Isa, chunk: int) -> np.ndarray:
-    """int8 [32 P, padded K] to [P, chunks, 2, 16, 16] of pairs (AVX2) or of quads, shifted by 128."""
+    """int8 [32 P, padded K] to [P, chunks, 2, units, 16] of pairs (AVX2) or of quads, shifted by 128."""
     units = q.view(np.uint16) if isa is Isa.AVX2 else (q.view(np.uint8) ^ 0x80).view(np.uint32)
-    return units.reshape(-1, 2, HALF, q.shape[1] // chunk, 16).transpose(0, 3, 1, 4, 2)
+    of_chunk = chunk // (q.shape[1] // units.shape[1])
+    return units.reshape(-1, 2, HALF, q.shape[1] // chunk, of_chunk).transpose(0, 3, 1, 4, 2)

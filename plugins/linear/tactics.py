@@ -43,12 +43,18 @@ _AMX = {
     WeightType.FP32: _AVX512[WeightType.FP32],
     WeightType.BF16: {"1-": "TDPBF16PS 32x32 tiles"},
     WeightType.FP8: {"1-": "TDPBF16PS 32x32 tiles, K in blocks of 256 widened once a row block"},
-    WeightType.INT8: {"1-": "TDPBSUD 32x32 tiles"},
-    WeightType.INT4: {"1-": "TDPBSUD 32x32 tiles, groups unpacked once a row block"},
+    WeightType.INT8: {"1-2": "VPDPBUSD 6x32 tiles", "3-": "TDPBSUD 32x32 tiles"},
+    WeightType.INT4: {
+        "1-6": "VPDPBUSD 6x32 tiles, unpacked in registers",
+        "7-": "TDPBSUD 32x32 tiles, groups unpacked once a row block",
+    },
 }
 _INT8_OF_TWO_BYTES = {
     Isa.AVX512: {"1-": "VPDPBUSD 4x32 tiles of inputs of two bytes"},
-    Isa.AMX: {"1-": "TDPBSUD 16x32 tiles of inputs of two bytes"},
+    Isa.AMX: {
+        "1-2": "VPDPBUSD 4x32 tiles of inputs of two bytes",
+        "3-": "TDPBSUD 16x32 tiles of inputs of two bytes",
+    },
 }
 _TACTICS = {Isa.AVX2: _AVX2, Isa.AVX512: _AVX512, Isa.AMX: _AMX}
 

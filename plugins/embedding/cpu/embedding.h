@@ -52,10 +52,10 @@ void packed_embedding(ThreadPool& pool, const uint8_t* weight, const int32_t* id
     const int64_t column = output / kHalf * W::kHalfChunkBytes + output % kHalf * kUnit;
     for (int64_t g = 0; g < W::groups(D); g++) {
       const uint8_t* group = panel + g * (W::kPadded * kPanel + W::kScaleBytes);
-      const int64_t bytes = kChunk * W::chunks(D, g), first = g * W::kGroup;
+      const int64_t bytes = W::kChunk * W::chunks(D, g), first = g * W::kGroup;
       uint8_t q[W::kPadded];
       for (int64_t k = 0; k < bytes; k += kUnit) {
-        std::memcpy(q + k, group + k / kChunk * W::kChunkBytes + k % kChunk * kHalf + column, kUnit);
+        std::memcpy(q + k, group + k / W::kChunk * W::kChunkBytes + k % W::kChunk * kHalf + column, kUnit);
       }
       float scale;
       if constexpr (W::kPerChannel) {

@@ -217,7 +217,7 @@ ES_NOINLINE void integer_panel(const uint8_t* panel, int64_t k, const Prepared<W
                                float* acc) {
   std::fill(acc, acc + rows * kPanel, 0.0f);
   alignas(64) uint8_t buffer[kUnpackedBytes<W>];
-  constexpr int64_t kFull = W::kPadded / kChunk;
+  constexpr int64_t kFull = W::kPadded / W::kChunk;
   const uint8_t* group = panel;
   for (int64_t g = 0; g < W::groups(k); g++) {
     const int64_t chunks = W::chunks(k, g);

@@ -9,17 +9,24 @@ namespace es::avx512 {
 // The sum over inputs 128 * high + low. What wraps on the way comes back, for the sum itself fits.
 ES_INLINE v512::Words join_planes(v512::Words high, v512::Words low) { return v512::add(v512::times_128(high), low); }
 
-// acc[16] += float(sum) * (xscale * wscale) for group g of a row: the expression that every instruction set shares.
-// With zero points, fma(zero, -sum of x, sum) replaces the sum.
+// Scales and zero points of 16 outputs of a group.
 template <class W>
-ES_INLINE void add_scaled(v512::Words sum, const Prepared<W>& x, int64_t row, int64_t g, const uint8_t* wscale,
-                          float* acc) {
-  v512::Floats scale = v512::broadcast(x.scales(row)[g]), value = v512::to_floats(sum);
-  if constexpr (!W::kPerChannel) scale = v512::mul(scale, v512::load_fp16(wscale));
-  if constexpr (W::kZeros)
-    value = v512::fma(v512::load_fp16(wscale + 2 * kPanel), v512::broadcast(x.minus_sums(row)[g]), value);
-  v512::store(acc, v512::fma(value, scale, v512::load(acc)));
-}
+struct HalfScales {
+  v512::Floats scale, zero;
+
+  ES_INLINE explicit HalfScales(const uint8_t* scales) {
+    if constexpr (!W::kPerChannel) scale = v512::load_fp16(scales);
+    if constexpr (W::kZeros) zero = v512::load_fp16(scales + 2 * kPanel);
+  }
+  // acc[16] += float(sum) * (xscale * wscale) for group g of a row: the expression that every instruction set shares.
+  // With zero points, fma(zero, -sum of x, sum) replaces the sum.
+  ES_INLINE void add(v512::Words sum, const Prepared<W>& x, int64_t row, int64_t g, float* acc) const {
+    v512::Floats both = v512::broadcast(x.scales(row)[g]), value = v512::to_floats(sum);
+    if constexpr (!W::kPerChannel) both = v512::mul(both, scale);
+    if constexpr (W::kZeros) value = v512::fma(zero, v512::broadcast(x.minus_sums(row)[g]), value);
+    v512::store(acc, v512::fma(value, both, v512::load(acc)));
+  }
+};
 
 // acc[rows][32] *= the panel's scales, one a channel.
 ES_INLINE void scale_channels(const uint8_t* scales, int64_t rows, float* acc) {
@@ -45,7 +52,7 @@ ES_NOINLINE void add_group(const uint8_t* w, int64_t chunks, const Prepared<W>& 
   const auto step = [&](int r, int64_t k, v512::Words w0, v512::Words w1) ES_INLINE_LAMBDA {
     ES_UNROLL for (int plane = 0; plane < kPlanes; plane++) {
       int32_t four;
-      std::memcpy(&four, values[r] + k + kChunk * plane, 4);
+      std::memcpy(&four, values[r] + k + W::kChunk * plane, 4);
       const v512::Words xi = v512::broadcast_word(four);
       sum[r][plane][0] = v512::dot_bytes(sum[r][plane][0], w0, xi);
       sum[r][plane][1] = v512::dot_bytes(sum[r][plane][1], w1, xi);
@@ -55,20 +62,23 @@ ES_NOINLINE void add_group(const uint8_t* w, int64_t chunks, const Prepared<W>& 
     for (int line = 0; line < W::kHalfChunkBytes / 64; line++) {
       const v512::Words w0 = v512::load_words(w + 64 * line);
       const v512::Words w1 = v512::load_words(w + W::kHalfChunkBytes + 64 * line);
-      const int64_t k = kPlanes * kChunk * c + 4 * line;
+      const int64_t k = kPlanes * W::kChunk * c + 4 * line;
       ES_UNROLL for (int r = 0; r < R; r++) {
         if constexpr (W::kBits == 4) {
           step(r, k, v512::low_nibbles(w0), v512::low_nibbles(w1));
-          step(r, k + kChunk / 2, v512::high_nibbles(w0), v512::high_nibbles(w1));
+          step(r, k + W::kChunk / 2, v512::high_nibbles(w0), v512::high_nibbles(w1));
         } else {
           step(r, k, w0, w1);
         }
       }
     }
-  ES_UNROLL for (int r = 0; r < R; r++) for (int h = 0; h < 2; h++) {
-    v512::Words whole = sum[r][0][h];
-    if constexpr (kPlanes == 2) whole = join_planes(whole, sum[r][1][h]);
-    add_scaled<W>(whole, x, row + r, g, w + 2 * kHalf * h, acc + r * kPanel + h * kHalf);
+  ES_UNROLL for (int h = 0; h < 2; h++) {
+    const HalfScales<W> scales(w + 2 * kHalf * h);
+    ES_UNROLL for (int r = 0; r < R; r++) {
+      v512::Words whole = sum[r][0][h];
+      if constexpr (kPlanes == 2) whole = join_planes(whole, sum[r][1][h]);
+      scales.add(whole, x, row + r, g, acc + r * kPanel + h * kHalf);
+    }
   }
 }
 

@@ -14,7 +14,7 @@ namespace es {
 // Quantized rows: each is padded_k values, then a float scale a group, then the int32 corrections that take away what
 // weights were shifted by to be unsigned, then, for weights with zero points, a float a group: minus the sum of its
 // values, which a zero is multiplied by. A value is an int8, or for int8 weights on AVX2 an int16. Those beyond int8
-// are 128 * high + low elsewhere: every 64 high bytes are followed by their low ones.
+// are 128 * high + low elsewhere: the high bytes of a chunk are followed by its low ones.
 template <class W>
 struct Prepared {
   static constexpr bool kWide = kMatrixIsa == MatrixIsa::kAvx2 && W::kBits == 8;
@@ -152,7 +152,7 @@ void quantize_row(const float* x, int64_t k, float input_scale, uint8_t* record)
       factor = _mm256_set1_ps(tiny ? 0.0f : kLargest / m);
     }
     __m256i total = _mm256_setzero_si256(), block = total;
-    const int64_t padded = W::chunks(k, g) * kChunk;
+    const int64_t padded = W::chunks(k, g) * W::kChunk;
     for (int64_t i = 0; i < padded; i += 32) {
       alignas(32) float tail[32] = {};
       const float* from = xg + i;
@@ -167,8 +167,8 @@ void quantize_row(const float* x, int64_t k, float input_scale, uint8_t* record)
       } else if constexpr (P::kPlanes == 2) {
         Values32 high, low;
         q.split(high, low);
-        high.store_bytes(to - i % 64);
-        low.store_bytes(to - i % 64 + 64);
+        high.store_bytes(to - i % W::kChunk);
+        low.store_bytes(to - i % W::kChunk + W::kChunk);
       } else {
         q.store_bytes(to);
       }

@@ -24,9 +24,9 @@ void run_panel(const uint8_t* panel, int64_t k, const Prepared<W>& x, int64_t ro
   } else if constexpr (kIsFp8<W>) {
     using Sums = std::conditional_t<kMatrixIsa == MatrixIsa::kAmx, amx::Fp8Sums, avx512::Fp8Sums>;
     fp8_panel<Sums>(panel, k, x, row, rows, acc);
-  } else if constexpr (kMatrixIsa == MatrixIsa::kAmx) {
-    amx::integer_panel<W>(panel, k, x, row, rows, acc);
   } else {
+    if constexpr (kMatrixIsa == MatrixIsa::kAmx)
+      if (rows > amx::kFewRows<W>) return amx::integer_panel<W>(panel, k, x, row, rows, acc);
     avx512::integer_panel<W>(panel, k, x, row, rows, acc);
   }
 }

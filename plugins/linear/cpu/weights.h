@@ -3,14 +3,15 @@
 // A weight [N, K] is a row of panels of 32 outputs, each two halves of 16, zero where N ends within one.
 //   fp32  [half][K][16]
 //   bf16  AVX2: [half][K][16], 32-bit lane i holds outputs i (low) and 8 + i (high); else [half][K/2][16][2]
-//   int8  a group after another, each [chunk][half] of: AVX2 [16][16][2] bytes of (k / 2, output, k % 2); else
-//         [16][16][4] of (k / 4, output, k % 4), plus 128
+//   int8  a group after another, each [chunk][half] of: AVX2 [chunk / 2][16][2] bytes of (k / 2, output, k % 2); else
+//         [chunk / 4][16][4] of (k / 4, output, k % 4), plus 128
 //   int4  a group after another, each [chunk][half][chunk / 8][16][4]: the low nibble of (r, output, j) is
 //         k = 4 r + j, the high one k = chunk / 2 + 4 r + j; plus 8
 //   fp8   [K/4][half] of: AVX2 [4][16] bytes of (k % 4, output); else [4][2][4][2] of (output / 4, k / 2 % 2, output %
 //   4,
 //         k % 2), E4M3; then for each group (or once) 32 fp32 scales, times 2^8
-// K is padded with zeros: every group of an integer type to whole chunks, bf16 to kBf16Pad, fp8 to 32. An integer group
+// K is padded with zeros: every group of an integer type to whole chunks (32 or 64), bf16 to kBf16Pad, fp8 to 32. An
+// integer group
 // is followed by its 32 fp16 scales and, of a weight with zero points, its 32 fp16 zeros; a weight with one scale per
 // channel ends its panels with 32 fp32 scales instead. An element is scale * q, or scale * (q - zero), where `plus` is
 // taken off q again.
@@ -53,6 +54,7 @@ struct IntWeight {
   static constexpr Inputs kInputs = In;
   static constexpr bool kPerChannel = Group == 0;
   static constexpr int64_t kGroup = Group ? Group : 128;  // of the activations, too
+  static constexpr int64_t kChunk = kMatrixIsa == MatrixIsa::kAvx2 || (kGroup - 1) % 64 < 32 ? 32 : 64;
   static constexpr int64_t kPadded = round_up(kGroup, kChunk);
   // What the largest input of a token and group becomes. Beyond int8 it is as much as 128 * high + low, low in [-64,
   // 63], splits into two bytes, and as the exact sum of a group leaves room for in 32 bits.

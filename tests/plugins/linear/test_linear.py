@@ -126,6 +126,25 @@ def test_rounding_to_fp8_is_that_of_ml_dtypes(x):
     np.testing.assert_array_equal(round_to_fp8(x), clipped.astype(ml_dtypes.float8_e4m3fn).astype(np.float32))
 
 
+NATIVE = [BF16, INT8, *GROUPED[:2], INT4, *GROUPED[-4:], WeightScheme(WeightType.INT4, 96)]
+
+
+@pytest.mark.parametrize("isa", [Isa.AVX512, Isa.AMX])
+@pytest.mark.parametrize("scheme", NATIVE, ids=str)
+def test_native_instructions_match_reference(linear_driver, random_quantized, shapes, isa, scheme):
+    """Where the machine has them; integer weights give the very bits that AVX2 gives."""
+    rng, driver = np.random.default_rng(3), linear_driver(scheme, isa, native=True)
+    check(driver, rng, shapes(isa, native=True), [*ROWS, 40], (2,), random_quantized)
+    if scheme.type.is_integer:
+        same_bits(linear_driver(scheme), driver, rng, shapes(isa), random_quantized)
+
+
+def same_bits(plain, driver, rng, shapes, random_quantized):
+    for n, k in shapes:
+        weight, x = random_quantized(rng, n, k, driver.scheme), make_rows(rng, 20, k)
+        np.testing.assert_array_equal(driver(driver.pack(weight, n, k), x, n), plain(plain.pack(weight, n, k), x, n))
+
+
 EMULATED = [(Isa.AVX512, FP32)] + [
     (isa, scheme)
     for isa in (Isa.AVX512, Isa.AMX)
@@ -144,12 +163,7 @@ def test_emulated_instructions_match_reference(linear_driver, random_quantized, 
     rng, driver = np.random.default_rng(1), linear_driver(scheme, isa)
     check(driver, rng, shapes(isa), [1, 2, 5, 7, 16, 17, 35, 100], (2,), random_quantized)
     if scheme.type.is_integer:
-        plain = linear_driver(scheme)
-        for n, k in shapes(isa):
-            weight, x = random_quantized(rng, n, k, scheme), make_rows(rng, 9, k)
-            np.testing.assert_array_equal(
-                driver(driver.pack(weight, n, k), x, n), plain(plain.pack(weight, n, k), x, n)
-            )
+        same_bits(linear_driver(scheme), driver, rng, shapes(isa), random_quantized)
 
 
 @pytest.mark.parametrize("isa", list(Isa))
