@@ -52,6 +52,7 @@ ROWS = (
     Row("bf16, KV cache int8", build="--kv-cache int8"),
     Row("bf16, KV cache fp8", build="--kv-cache fp8"),
     Row("int4 g32, build --weights", build="--weights int4 --group-size 32"),
+    Row("int4 g32, head int4", build="--weights int4 --group-size 32 --head int4"),
     Row("int8", build="--weights int8"),
     Row("int8 g32", build="--weights int8 --group-size 32"),
     Row("int8, embedding int8", build="--weights int8 --embedding int8"),
