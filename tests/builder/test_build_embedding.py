@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from quantized_models import Stored, quantized_checkpoint, random_grid, store_gptq
-from step_engine import StepEngine
+from step_engine import logits_of
+from untied import EMBEDDING, tensors_of, untied
 
 from enginesmith.builder.build import build
 from enginesmith.builder.config import BuildConfig
@@ -21,7 +22,6 @@ CONFIG = BuildConfig(
     dtype="fp32", head="int8", embedding="int8", max_num_tokens=48, max_batch_size=48, kv_block_size=16, isa="avx2"
 )
 PLAIN = CONFIG.model_copy(update={"embedding": "plain"})
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 VOCABULARY, HIDDEN = 128, 64
 TABLE = VOCABULARY * HIDDEN * 4
 TOKENS = [(5 + 37 * i + i * i) % VOCABULARY for i in range(40)]
@@ -29,27 +29,11 @@ TOKENS = [(5 + 37 * i + i * i) % VOCABULARY for i in range(40)]
 Checkpoint = Callable[[str], Path]
 
 
-def untied(source: Path, folder: Path) -> Path:
+def with_table(source: Path, folder: Path) -> Path:
     """The model with a head of its own, and the embedding that an int8 head of those values stands for."""
-    from safetensors.numpy import load_file, save_file
-
-    tensors = load_file(source / "model.safetensors")
-    scheme = WeightScheme(WeightType.INT8, 64)
-    tensors[HEAD] = tensors[EMBEDDING]
-    tensors[EMBEDDING] = rtn.quantize(tensors[HEAD], scheme).dequantize(scheme.group_size)
-    folder.mkdir()
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    config = json.loads((source / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
-    return folder
-
-
-def logits_of(engine: Path) -> np.ndarray:
-    opened = StepEngine(engine)
-    try:
-        return opened.run(TOKENS, len(TOKENS))
-    finally:
-        opened.close()
+    table, scheme = tensors_of(source)[EMBEDDING], WeightScheme(WeightType.INT8, 64)
+    rounded = rtn.quantize(table, scheme).dequantize(scheme.group_size)
+    return untied(source, folder, embedding=rounded, head=table)
 
 
 @pytest.mark.parametrize("family", ["llama-linear", "gemma3_text"])  # Gemma multiplies rows by a constant
@@ -58,8 +42,8 @@ def test_logits_are_those_of_a_table_of_the_heads_values(
 ) -> None:
     tied = tiny_checkpoint(family)
     shared = build(tied, tmp_path / "shared", CONFIG)
-    plain = build(untied(tied, tmp_path / "checkpoint"), tmp_path / "plain", PLAIN)
-    np.testing.assert_array_equal(logits_of(tmp_path / "shared"), logits_of(tmp_path / "plain"))
+    plain = build(with_table(tied, tmp_path / "checkpoint"), tmp_path / "plain", PLAIN)
+    np.testing.assert_array_equal(logits_of(tmp_path / "shared", TOKENS), logits_of(tmp_path / "plain", TOKENS))
     assert shared.check is not None
     sizes = [(tmp_path / name / "weights.bin").stat().st_size for name in ("shared", "plain")]
     assert sizes == [shared.weights_bytes, plain.weights_bytes]

@@ -84,3 +84,12 @@ class StepEngine:
 
     def close(self) -> None:
         self.executor.close()
+
+
+def logits_of(engine: Path, tokens: Sequence[int]) -> np.ndarray:
+    """Logits [tokens, vocab] of a sequence that one step takes."""
+    opened = StepEngine(engine)
+    try:
+        return opened.run(tokens, len(tokens))
+    finally:
+        opened.close()
