@@ -1,10 +1,12 @@
 """llama.cpp through llama-cpp-python; the model is a GGUF file.
 
 Its low-level interface, in the loop that llama-server runs: a decode a step with the next token of every running
-sequence and, while there is room, whole waiting prompts.
+sequence and, while there is room, whole waiting prompts. LLAMACPP_PLAIN_BUFFERS=1 in the environment keeps it from
+repacking weights, without which version 0.3.36 crashes on AMX.
 """
 
 # pyright: reportMissingImports=false
+import os
 import time
 
 import llama_cpp as lib
@@ -19,7 +21,9 @@ class Engine:
     def __init__(self, model: str, threads: int) -> None:
         lib.llama_backend_init()
         lib.llama_log_set(_QUIET, None)
-        self.model = lib.llama_model_load_from_file(model.encode(), lib.llama_model_default_params())
+        settings = lib.llama_model_default_params()
+        settings.use_extra_bufts = "LLAMACPP_PLAIN_BUFFERS" not in os.environ
+        self.model = lib.llama_model_load_from_file(model.encode(), settings)
         self.vocab_size = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(self.model))
         self.threads, self.slots, self.context = threads, 0, None
         self.batch = lib.llama_batch_init(BATCH, 0, 1)
