@@ -158,7 +158,7 @@ ES_INLINE void add_block(const Block& block, const Prepared<W>& x, int64_t row, 
   const avx512::HalfScales<W> low(block.scales), high(block.scales + 2 * kHalf);
   for (int64_t r = block.done; r < block.rows; r++) {
     const int64_t at = row + block.first + r;
-    const v512::Words correction = v512::broadcast_word(x.corrections(at)[block.g]);
+    const v512::Words correction = v512::broadcast_word(x.correction(at, block.g));
     const int32_t* from = block.sums + r * kPanel;
     v512::Words sum[2] = {v512::load_words(from), v512::load_words(from + kHalf)};
     if constexpr (Prepared<W>::kPlanes == 2)

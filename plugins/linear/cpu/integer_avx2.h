@@ -158,7 +158,7 @@ ES_NOINLINE void add_group(const uint8_t* w, const uint8_t* scales, const Prepar
     for (int64_t c = 0; c < chunks; c += 2) {
       Sums<R, V> block;
       ES_UNROLL for (int r = 0; r < R; r++) {
-        const __m256i begin = _mm256_set1_epi32(x.corrections(row + r)[g * Prepared<W>::kCorrections + c / 2]);
+        const __m256i begin = _mm256_set1_epi32(x.correction(row + r, g, c / 2));
         ES_UNROLL for (int v = 0; v < V; v++) block.at[r][v] = begin;
       }
       const int64_t count = std::min<int64_t>(2, chunks - c);
@@ -176,10 +176,10 @@ ES_NOINLINE void add_group(const uint8_t* w, const uint8_t* scales, const Prepar
     if constexpr (!W::kPerChannel) weight_scale = load_fp16(scales + 16 * v);
     if constexpr (W::kZeros) zero = load_fp16(scales + 2 * kPanel + 16 * v);
     ES_UNROLL for (int r = 0; r < R; r++) {
-      __m256 scale = _mm256_set1_ps(x.scales(row + r)[g]);
+      __m256 scale = _mm256_set1_ps(x.scale(row + r, g));
       if constexpr (!W::kPerChannel) scale = _mm256_mul_ps(scale, weight_scale);
       __m256 sum = _mm256_cvtepi32_ps(total.at[r][v]);
-      if constexpr (W::kZeros) sum = _mm256_fmadd_ps(zero, _mm256_set1_ps(x.minus_sums(row + r)[g]), sum);
+      if constexpr (W::kZeros) sum = _mm256_fmadd_ps(zero, _mm256_set1_ps(x.minus_sum(row + r, g)), sum);
       float* to = acc + r * kPanel + 8 * v;
       _mm256_storeu_ps(to, _mm256_fmadd_ps(sum, scale, _mm256_loadu_ps(to)));
     }

@@ -21,9 +21,9 @@ struct HalfScales {
   // acc[16] += float(sum) * (xscale * wscale) for group g of a row: the expression that every instruction set shares.
   // With zero points, fma(zero, -sum of x, sum) replaces the sum.
   ES_INLINE void add(v512::Words sum, const Prepared<W>& x, int64_t row, int64_t g, float* acc) const {
-    v512::Floats both = v512::broadcast(x.scales(row)[g]), value = v512::to_floats(sum);
+    v512::Floats both = v512::broadcast(x.scale(row, g)), value = v512::to_floats(sum);
     if constexpr (!W::kPerChannel) both = v512::mul(both, scale);
-    if constexpr (W::kZeros) value = v512::fma(zero, v512::broadcast(x.minus_sums(row)[g]), value);
+    if constexpr (W::kZeros) value = v512::fma(zero, v512::broadcast(x.minus_sum(row, g)), value);
     v512::store(acc, v512::fma(value, both, v512::load(acc)));
   }
 };
@@ -47,7 +47,7 @@ ES_NOINLINE void add_group(const uint8_t* w, int64_t chunks, const Prepared<W>& 
   const uint8_t* values[R];
   ES_UNROLL for (int r = 0; r < R; r++) {
     values[r] = x.values(row + r, g);
-    sum[r][kPlanes - 1][0] = sum[r][kPlanes - 1][1] = v512::broadcast_word(x.corrections(row + r)[g]);
+    sum[r][kPlanes - 1][0] = sum[r][kPlanes - 1][1] = v512::broadcast_word(x.correction(row + r, g));
   }
   const auto step = [&](int r, int64_t k, v512::Words w0, v512::Words w1) ES_INLINE_LAMBDA {
     ES_UNROLL for (int plane = 0; plane < kPlanes; plane++) {

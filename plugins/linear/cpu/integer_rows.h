@@ -11,9 +11,10 @@
 
 namespace es {
 
-// Quantized rows: each is padded_k values, then a float scale a group, then the int32 corrections that take away what
-// weights were shifted by to be unsigned, then, for weights with zero points, a float a group: minus the sum of its
-// values, which a zero is multiplied by. A value is an int8, or for int8 weights on AVX2 an int16. Those beyond int8
+// Quantized rows, each of padded_k values; then [groups][rows] float scales, so that what a block of rows needs of a
+// group lies together; then likewise the int32 corrections that take away what weights were shifted by to be unsigned,
+// and, for weights with zero points, floats: minus the sum of a group's values, which a zero is multiplied by.
+// A value is an int8, or for int8 weights on AVX2 an int16. Those beyond int8
 // are 128 * high + low elsewhere: the high bytes of a chunk are followed by its low ones.
 template <class W>
 struct Prepared {
@@ -27,26 +28,31 @@ struct Prepared {
   static constexpr int kShift = W::kBits == 4 ? 8 : 128;
   static constexpr int64_t kGroupBytes = 4 * (1 + kCorrections + W::kZeros);
 
-  const uint8_t* data;
-  int64_t stride, scale_offset, correction_offset, sum_offset;
+  uint8_t* data;
+  int64_t stride, rows;
+  float* scales;
+  int32_t* corrections;
+  float* minus_sums;
 
-  static constexpr int64_t value_bytes(int64_t k) { return W::padded_k(k) * kValueBytes; }
   // An odd number of cache lines, so that rows do not fall into the same sets.
-  static constexpr int64_t row_bytes(int64_t k) {
-    return (round_up(value_bytes(k) + W::groups(k) * kGroupBytes, 64) / 64 | 1) * 64;
-  }
-  static Prepared at(const uint8_t* data, int64_t k) {
-    const int64_t scales = value_bytes(k), corrections = scales + 4 * W::groups(k);
-    return {data, row_bytes(k), scales, corrections, corrections + 4 * kCorrections * W::groups(k)};
+  static constexpr int64_t row_bytes(int64_t k) { return (ceil_div(W::padded_k(k) * kValueBytes, 64) | 1) * 64; }
+  static constexpr int64_t bytes(int64_t k, int64_t rows) { return rows * (row_bytes(k) + W::groups(k) * kGroupBytes); }
+  static Prepared at(uint8_t* data, int64_t k, int64_t rows) {
+    const int64_t each = W::groups(k) * rows;
+    float* scales = reinterpret_cast<float*>(data + rows * row_bytes(k));
+    int32_t* corrections = reinterpret_cast<int32_t*>(scales + each);
+    float* minus_sums = reinterpret_cast<float*>(corrections + kCorrections * each);
+    return {data, row_bytes(k), rows, scales, corrections, minus_sums};
   }
 
   const uint8_t* values(int64_t row) const { return data + row * stride; }
   const uint8_t* values(int64_t row, int64_t g) const { return values(row) + g * W::kPadded * kValueBytes; }
-  const float* scales(int64_t row) const { return reinterpret_cast<const float*>(values(row) + scale_offset); }
-  const int32_t* corrections(int64_t row) const {
-    return reinterpret_cast<const int32_t*>(values(row) + correction_offset);
+  float& scale(int64_t row, int64_t g) const { return scales[g * rows + row]; }
+  // `block` of those that a group has.
+  int32_t& correction(int64_t row, int64_t g, int64_t block = 0) const {
+    return corrections[(g * kCorrections + block) * rows + row];
   }
-  const float* minus_sums(int64_t row) const { return reinterpret_cast<const float*>(values(row) + sum_offset); }
+  float& minus_sum(int64_t row, int64_t g) const { return minus_sums[g * rows + row]; }
 };
 
 // NaN where there is one: magnitudes are compared as integers, of which a NaN's is the largest.
@@ -132,23 +138,21 @@ ES_INLINE int32_t sum_paired(__m256i v) {
 }
 
 template <class W>
-void quantize_row(const float* x, int64_t k, float input_scale, uint8_t* record) {
+void quantize_row(const float* x, int64_t k, float input_scale, const Prepared<W>& prepared, int64_t row) {
   using P = Prepared<W>;
   constexpr float kLargest = W::kLargest;
-  float* scales = reinterpret_cast<float*>(record + P::value_bytes(k));
-  int32_t* corrections = reinterpret_cast<int32_t*>(scales + W::groups(k));
-  float* minus_sums = reinterpret_cast<float*>(corrections + P::kCorrections * W::groups(k));
+  uint8_t* values = prepared.data + row * prepared.stride;
   for (int64_t g = 0; g < W::groups(k); g++) {
     const int64_t n = std::min<int64_t>(W::kGroup, k - g * W::kGroup);
     const float* xg = x + g * W::kGroup;
     __m256 factor;
     if constexpr (W::kInputs == Inputs::kStatic) {
-      scales[g] = input_scale;
+      prepared.scale(row, g) = input_scale;
       factor = _mm256_set1_ps(input_scale);
     } else {
       const float m = absmax(xg, n);
       const bool tiny = m < 0x1p-100f;
-      scales[g] = tiny ? 0.0f : m / kLargest;
+      prepared.scale(row, g) = tiny ? 0.0f : m / kLargest;
       factor = _mm256_set1_ps(tiny ? 0.0f : kLargest / m);
     }
     __m256i total = _mm256_setzero_si256(), block = total;
@@ -161,7 +165,7 @@ void quantize_row(const float* x, int64_t k, float input_scale, uint8_t* record)
         from = tail;
       }
       const Values32 q = Values32::quantize<W::kInputs>(from, factor);
-      uint8_t* to = record + (g * W::kPadded + i) * P::kValueBytes;
+      uint8_t* to = values + (g * W::kPadded + i) * P::kValueBytes;
       if constexpr (P::kWide) {
         q.store_words(to);
       } else if constexpr (P::kPlanes == 2) {
@@ -175,14 +179,14 @@ void quantize_row(const float* x, int64_t k, float input_scale, uint8_t* record)
       if constexpr (P::kPaired) {
         block = _mm256_sub_epi16(block, _mm256_maddubs_epi16(_mm256_set1_epi8(P::kShift), q.bytes()));
         if (i % 64 == 32 || i + 32 == padded) {
-          corrections[g * P::kCorrections + i / 64] = sum_paired(block);
+          prepared.correction(row, g, i / 64) = sum_paired(block);
           block = _mm256_setzero_si256();
         }
       }
       if constexpr ((P::kCorrected && !P::kPaired) || W::kZeros) total = _mm256_add_epi32(total, q.sums());
     }
-    if constexpr (P::kCorrected && !P::kPaired) corrections[g] = -P::kShift * sum_words(total);
-    if constexpr (W::kZeros) minus_sums[g] = static_cast<float>(-sum_words(total));
+    if constexpr (P::kCorrected && !P::kPaired) prepared.correction(row, g) = -P::kShift * sum_words(total);
+    if constexpr (W::kZeros) prepared.minus_sum(row, g) = static_cast<float>(-sum_words(total));
   }
 }
 

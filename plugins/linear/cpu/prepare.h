@@ -28,7 +28,7 @@ constexpr int64_t prepared_bytes(int64_t k, int64_t rows) {
   else if constexpr (kIsFp8<W>)
     return Prepared<W>::kCopied ? rows * Prepared<W>::row_bytes(k) : 0;
   else
-    return rows * Prepared<W>::row_bytes(k);
+    return Prepared<W>::bytes(k, rows);
 }
 
 // FP8 weights' rows of x, rounded as their inputs are to be.
@@ -67,9 +67,8 @@ Prepared<W> prepare(ThreadPool& pool, Rows x, int64_t k, int64_t rows, uint8_t* 
   } else if constexpr (kIsFp8<W>) {
     return prepare_fp8<W>(pool, x, k, rows, scratch, input_scale);
   } else {
-    const Prepared<W> prepared = Prepared<W>::at(scratch, k);
-    for_each_row(pool, rows, k,
-                 [&](int64_t r) { quantize_row<W>(x.row(r), k, input_scale, scratch + r * prepared.stride); });
+    const Prepared<W> prepared = Prepared<W>::at(scratch, k, rows);
+    for_each_row(pool, rows, k, [&](int64_t r) { quantize_row<W>(x.row(r), k, input_scale, prepared, r); });
     return prepared;
   }
 }
