@@ -1,4 +1,4 @@
-"""A tiny checkpoint with a head of its own, and with the values that a quantized matrix stands for."""
+"""Tiny checkpoints whose embedding and head are two matrices, of values that a test chooses."""
 
 import json
 from pathlib import Path

@@ -7,14 +7,12 @@
 //         [chunk / 4][16][4] of (k / 4, output, k % 4), plus 128
 //   int4  a group after another, each [chunk][half][chunk / 8][16][4]: the low nibble of (r, output, j) is
 //         k = 4 r + j, the high one k = chunk / 2 + 4 r + j; plus 8
-//   fp8   [K/4][half] of: AVX2 [4][16] bytes of (k % 4, output); else [4][2][4][2] of (output / 4, k / 2 % 2, output %
-//   4,
-//         k % 2), E4M3; then for each group (or once) 32 fp32 scales, times 2^8
-// K is padded with zeros: every group of an integer type to whole chunks (32 or 64), bf16 to kBf16Pad, fp8 to 32. An
-// integer group
-// is followed by its 32 fp16 scales and, of a weight with zero points, its 32 fp16 zeros; a weight with one scale per
-// channel ends its panels with 32 fp32 scales instead. An element is scale * q, or scale * (q - zero), where `plus` is
-// taken off q again.
+//   fp8   [K/4][half] of: AVX2 [4][16] bytes of (k % 4, output); else [4][2][4][2] of (output / 4, k / 2 % 2,
+//         output % 4, k % 2), E4M3; then for each group (or once) 32 fp32 scales, times 2^8
+// K is padded with zeros: every group of an integer type to whole chunks of kChunk, bf16 to kBf16Pad, fp8 to 32. An
+// integer group is followed by its 32 fp16 scales and, of a weight with zero points, its 32 fp16 zeros; a weight with
+// one scale per channel ends its panels with 32 fp32 scales instead. An element is scale * q, or scale * (q - zero),
+// where `plus` is taken off q again.
 #pragma once
 #include <cstdint>
 
