@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import CheckpointError
+from .lfs_pointer import PREFIX_BYTES, is_lfs_pointer, lfs_pointer_message
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -56,6 +57,8 @@ def read_gguf(path: Path) -> GgufFile:
         blob = np.memmap(path, dtype=np.uint8, mode="r")
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read: {error}.") from error
+    if is_lfs_pointer(bytes(blob[:PREFIX_BYTES])):
+        raise CheckpointError(lfs_pointer_message(path))
     if bytes(blob[:4]) != b"GGUF":
         raise CheckpointError(f"{path}: not a GGUF file: it begins with {bytes(blob[:4])!r}, not b'GGUF'.")
     try:
