@@ -3,35 +3,19 @@
 No default is ever invented: a helper returns None where the file is silent and the fact cannot be derived.
 """
 
-import json
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError
+from ..json_files import read_object
 
-MAX_JSON_BYTES = 256 << 20
 _POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`. Raises CheckpointError where it cannot be read or is not an object."""
-    try:
-        status = path.stat()
-        size = status.st_size
-        if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError(f"{path}: not a regular file.")
-        if size > MAX_JSON_BYTES:
-            raise CheckpointError(f"{path}: {size} bytes of JSON; the limit is {MAX_JSON_BYTES}.")
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path}: not valid JSON: {error}. Download the file again.") from error
-    if not isinstance(value, dict):
-        raise CheckpointError(f"{path}: expected a JSON object, found {type(value).__name__}.")
-    return value
+    return read_object(path, CheckpointError, "download the file again")
 
 
 def read_optional_json(path: Path) -> dict[str, Any]:

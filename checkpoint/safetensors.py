@@ -3,16 +3,15 @@
 Format: 8 bytes little-endian header length, that many bytes of JSON, then the tensors' bytes without gaps.
 """
 
-import json
 import math
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from .. import json_files
 from ..errors import CheckpointError
 
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
@@ -62,8 +61,8 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
     size, raw = _header_bytes(path)
     start = 8 + len(raw)
     try:
-        header = json.loads(raw, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
+        header = json_files.parse(raw, unique=True)
+    except ValueError as error:
         raise _damaged(path, f"its header is not valid JSON ({error})") from error
     if not isinstance(header, dict):
         raise _damaged(path, f"its header should be a JSON object, found {type(header).__name__}")
@@ -91,13 +90,6 @@ def _header_bytes(path: Path) -> tuple[int, bytes]:
             return status.st_size, file.read(length)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}.") from error
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key appears twice")
-    return result
 
 
 def _tensor_info(path: Path, name: str, entry: object, start: int) -> TensorInfo:
