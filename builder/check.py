@@ -19,8 +19,8 @@ from ..runtime.executors.cpu import CpuExecutor
 from ..runtime.executors.executor import SequenceSlice
 from .config import BuildConfig
 from .dequantized import load_dequantized
+from .lowering.schemes import DEFAULT_INT4_GROUP
 from .report import CheckResult
-from .targets.cpu.schemes import DEFAULT_INT4_GROUP
 from .targets.cpu.target import CpuPlan
 
 PROMPTS = (

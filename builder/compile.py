@@ -20,11 +20,11 @@ from .check import Reference, check, make_reference
 from .config import BuildConfig
 from .describe import LIBRARY, WEIGHTS, generation_defaults, manifest_of, save_network
 from .limits import choose_max_seq_len
+from .lowering.weights_file import write_weights
 from .quantized_source import QuantizedSource
 from .report import BuildReport
 from .targets.cpu import toolchain
 from .targets.cpu.target import choose_isa, plan
-from .targets.cpu.weights import write_weights
 
 
 def compile_engine(

@@ -25,8 +25,8 @@ from ..runtime.manifest import (
     Target,
 )
 from ..runtime.sampling_params import SamplingParams
+from .lowering.program import Program
 from .passes import derived
-from .targets.cpu.program import Program
 from .targets.cpu.target import CpuPlan
 
 if TYPE_CHECKING:

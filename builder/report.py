@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .lowering.program import GatedMlpCall, LinearCall
+from .lowering.weights_file import table_bytes
+from .lowering.work import Work, work_of
 from .targets.cpu.emit_calls import layout_of
-from .targets.cpu.program import GatedMlpCall, LinearCall
 from .targets.cpu.target import CpuPlan
-from .targets.cpu.weights import table_bytes
-from .targets.cpu.work import Work, work_of
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ..config import BuildConfig
 from ..fingerprint import code_digest, digest, stamp
 
 _AT_ONCE = 64
-_CODE = ("plugins", "builder/targets", "builder/passes", "runtime")
+_CODE = ("plugins", "builder/lowering", "builder/targets", "builder/passes", "runtime")
 
 
 def sample(

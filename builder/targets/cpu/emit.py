@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 from ....plugins.cpu.isa import Isa
 from ...config import BuildConfig
-from .emit_calls import CallEmitter
-from .program import (
+from ...lowering.program import (
     Call,
     EmbeddingCall,
     GatedMlpCall,
@@ -14,6 +13,7 @@ from .program import (
     Program,
     RotaryCall,
 )
+from .emit_calls import CallEmitter
 
 _HEADERS: dict[type[Call], str] = {
     EmbeddingCall: "embedding/cpu/embedding.h",

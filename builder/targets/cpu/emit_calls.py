@@ -4,10 +4,8 @@ import re
 from dataclasses import dataclass, field
 
 from ....plugins.cpu.isa import Isa
-from ....plugins.linear.packing import LinearLayout
-from . import emit_loops
-from .emit_loops import float_literal
-from .program import (
+from ....plugins.linear.cpu.packing import LinearLayout
+from ...lowering.program import (
     AttentionCall,
     AxisCall,
     CacheLayer,
@@ -22,7 +20,9 @@ from .program import (
     NormCall,
     RotaryCall,
 )
-from .views import Buffer, Home, View
+from ...lowering.views import Buffer, Home, View
+from . import emit_loops
+from .emit_loops import float_literal
 
 ACTIVATIONS = {
     "": "Identity",

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .dims import Dim, Shape
-from .expressions import FORMS, Expr, Operand, Scalar
-from .program import AxisCall, GatherCall, LoopCall, MatMulCall
-from .views import DType, View
+from ...lowering.dims import Dim, Shape
+from ...lowering.expressions import FORMS, Expr, Operand, Scalar
+from ...lowering.program import AxisCall, GatherCall, LoopCall, MatMulCall
+from ...lowering.views import DType, View
 
 
 def literal(scalar: Scalar) -> str:

@@ -9,12 +9,12 @@ from ....errors import BuildError
 from ....plugins.cpu.isa import Isa, native_isa
 from ....quantization.scheme import WeightType
 from ...config import BuildConfig
+from ...lowering.lower import lower
+from ...lowering.memory_plan import plan_memory
+from ...lowering.program import Program
+from ...lowering.stored_rows import Stored
+from ...lowering.weights_file import plan_weights
 from .emit import EngineFacts, emit
-from .lower import lower
-from .memory_plan import plan_memory
-from .program import Program
-from .stored_rows import Stored
-from .weights import plan_weights
 
 if TYPE_CHECKING:
     from ...network import Network

@@ -9,7 +9,7 @@ import pytest
 
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.embedding.reference import packed_embedding
-from enginesmith.plugins.linear.packing import LinearLayout
+from enginesmith.plugins.linear.cpu.packing import LinearLayout
 from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 

@@ -9,7 +9,7 @@ import pytest
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.gated_mlp.reference import gated_mlp
 from enginesmith.plugins.linear.activation import Activation
-from enginesmith.plugins.linear.packing import LinearLayout
+from enginesmith.plugins.linear.cpu.packing import LinearLayout
 from enginesmith.plugins.linear.reference import dequantize, fp8_activations, quantize_activations
 from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import ActivationScheme, WeightScheme, WeightType

@@ -10,7 +10,7 @@ import pytest
 
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.activation import Activation
-from enginesmith.plugins.linear.packing import LinearLayout
+from enginesmith.plugins.linear.cpu.packing import LinearLayout
 from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import ActivationScheme, WeightScheme, WeightType
 

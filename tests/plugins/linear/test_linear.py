@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as arrays
 
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.activation import Activation
-from enginesmith.plugins.linear.panels import round_to_bf16
+from enginesmith.plugins.linear.cpu.panels import round_to_bf16
 from enginesmith.plugins.linear.reference import fp8_activations, largest_fine, linear, quantized_linear, round_to_fp8
 from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import ActivationScheme, WeightScheme, WeightType

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from enginesmith.errors import BuildError
 from enginesmith.plugins.cpu.isa import Isa
-from enginesmith.plugins.linear import packing
-from enginesmith.plugins.linear.packing import LinearLayout
-from enginesmith.plugins.linear.panels import PANEL, round_to_bf16
+from enginesmith.plugins.linear.cpu import packing
+from enginesmith.plugins.linear.cpu.packing import LinearLayout
+from enginesmith.plugins.linear.cpu.panels import PANEL, round_to_bf16
 from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 

@@ -11,10 +11,10 @@ import onnx_ir as ir
 import pytest
 
 from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.lowering.weights_file import write_weights
 from enginesmith.builder.network import Network, Parameter
 from enginesmith.builder.targets.cpu import toolchain
 from enginesmith.builder.targets.cpu.target import plan
-from enginesmith.builder.targets.cpu.weights import write_weights
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.runtime.engine_dir import EngineDir
 from enginesmith.runtime.executors.cpu import CpuExecutor

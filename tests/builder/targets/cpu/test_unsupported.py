@@ -3,7 +3,7 @@
 import pytest
 
 from enginesmith.builder.config import BuildConfig
-from enginesmith.builder.targets.cpu.lower import lower
+from enginesmith.builder.lowering.lower import lower
 from enginesmith.errors import UnsupportedModelError
 
 CONFIG = BuildConfig(check=False)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginesmith.builder.targets.cpu.memory_plan import ALIGNMENT, Lifetime, align, best_gap, place
+from enginesmith.builder.lowering.memory_plan import ALIGNMENT, Lifetime, align, best_gap, place
 
 lifetimes = st.lists(
     st.builds(

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginesmith.builder.targets.cpu.dims import Dim, Symbol, parse_dim
-from enginesmith.builder.targets.cpu.views import Buffer, DType, View, contiguous, new_buffer
+from enginesmith.builder.lowering.dims import Dim, Symbol, parse_dim
+from enginesmith.builder.lowering.views import Buffer, DType, View, contiguous, new_buffer
 
 TOKENS = 3  # what T is in these tests
 

@@ -3,8 +3,8 @@
 import onnx_ir as ir
 
 from .dims import Shape
+from .elementwise import outer_product
 from .lowering import Lowering, Unsupported, int_attribute, lowers
-from .ops_elementwise import outer_product
 from .ops_embedding import embedding, is_embedding
 from .ops_fused import linear
 from .program import AxisCall, GatherCall, MatMulCall

@@ -8,16 +8,16 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from ....errors import BuildError
-from ....plugins.cpu.isa import Isa
-from ....plugins.linear.packing import Rows
-from ....progress import NoProgress, Progress
-from ....quantization import fp8, rtn
-from ....quantization.quantized import QuantizedWeight
-from ....quantization.scheme import WeightType
-from ...passes import derived
-from ...passes.derived import Read
-from .emit_calls import layout_of
+from ...errors import BuildError
+from ...plugins.cpu.isa import Isa
+from ...plugins.linear.cpu.packing import Rows
+from ...progress import NoProgress, Progress
+from ...quantization import fp8, rtn
+from ...quantization.quantized import QuantizedWeight
+from ...quantization.scheme import WeightType
+from ..passes import derived
+from ..passes.derived import Read
+from ..targets.cpu.emit_calls import layout_of
 from .memory_plan import align
 from .program import EmbeddingCall, LinearWeight, PlainWeight, Program
 from .views import DType

@@ -2,8 +2,8 @@
 
 import onnx_ir as ir
 
-from ....errors import BuildError
-from ....quantization.scheme import WeightType
+from ...errors import BuildError
+from ...quantization.scheme import WeightType
 from .lowering import Lowering, product
 from .ops_fused import head_of
 from .program import EmbeddingCall, LinearCall, LinearWeight

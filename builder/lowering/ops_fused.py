@@ -3,8 +3,8 @@
 import numpy as np
 import onnx_ir as ir
 
-from ....errors import BuildError
-from ....runtime.manifest import KvDtype
+from ...errors import BuildError
+from ...runtime.manifest import KvDtype
 from .dims import Symbol
 from .lowering import (
     Lowering,

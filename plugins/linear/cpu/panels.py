@@ -6,7 +6,7 @@ into `out`, uint8 [P, bytes of a panel].
 
 import numpy as np
 
-from ..cpu.isa import Isa
+from ...cpu.isa import Isa
 
 PANEL = 32
 HALF = 16

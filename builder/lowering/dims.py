@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ....errors import UnsupportedModelError
+from ...errors import UnsupportedModelError
 
 
 class Symbol(StrEnum):

@@ -6,9 +6,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from enginesmith.builder.lowering.program import LinearWeight, Program
+from enginesmith.builder.lowering.weights_file import plan_weights, write_weights
 from enginesmith.builder.targets.cpu.emit_calls import layout_of
-from enginesmith.builder.targets.cpu.program import LinearWeight, Program
-from enginesmith.builder.targets.cpu.weights import plan_weights, write_weights
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.quantization.rtn import quantize
 from enginesmith.quantization.scheme import LinearScheme, WeightScheme, WeightType

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from ....checkpoint.layouts.kv_cache import KvScales
-from ....errors import UnsupportedModelError
-from ...config import BuildConfig
-from . import ops_elementwise, ops_fused, ops_loops, ops_views  # noqa: F401  (they fill the table of handlers)
+from ...checkpoint.layouts.kv_cache import KvScales
+from ...errors import UnsupportedModelError
+from ..config import BuildConfig
+from . import elementwise, loops, ops_fused, reshapes  # noqa: F401  (they fill the table of handlers)
 from .dims import Symbol
 from .expressions import Expr
 from .lowering import Lowering, Unsupported, entry_of, path_of, product
@@ -18,7 +18,7 @@ from .stored_rows import Stored
 from .views import Buffer, DType, Home, contiguous
 
 if TYPE_CHECKING:
-    from ...network import Network
+    from ..network import Network
 
 _INPUTS = {"input_ids": Symbol.TOKENS, "position_ids": Symbol.TOKENS, "logits_rows": Symbol.ROWS}
 

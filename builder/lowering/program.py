@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from ....quantization.scheme import LinearScheme
-from ....runtime.manifest import KvDtype
+from ...quantization.scheme import LinearScheme
+from ...runtime.manifest import KvDtype
 from .dims import Dim
 from .expressions import Expr
 from .stored_rows import StoredRows

@@ -1,7 +1,7 @@
 """Which kernel variant runs for how many rows; plugins/linear/cpu decides the same, and this says it in words."""
 
-from ...quantization.scheme import ActivationScheme, WeightType
-from ..cpu.isa import Isa
+from ....quantization.scheme import ActivationScheme, WeightType
+from ...cpu.isa import Isa
 
 _AVX2 = {
     WeightType.FP32: {

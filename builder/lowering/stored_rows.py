@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ....checkpoint.layouts.stored import StoredWeight
-from ....errors import BuildError
-from ....quantization.quantized import QuantizedWeight
-from ....quantization.scheme import ActivationScheme, LinearScheme, WeightScheme, WeightType
-from ...passes import derived
-from ...passes.row_spans import RowSpan, row_spans
+from ...checkpoint.layouts.stored import StoredWeight
+from ...errors import BuildError
+from ...quantization.quantized import QuantizedWeight
+from ...quantization.scheme import ActivationScheme, LinearScheme, WeightScheme, WeightType
+from ..passes import derived
+from ..passes.row_spans import RowSpan, row_spans
 
 Stored = Mapping[str, StoredWeight]  # by parameter
 

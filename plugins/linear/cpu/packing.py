@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import BuildError
-from ...quantization.quantized import QuantizedWeight
-from ...quantization.scheme import ActivationScheme, WeightScheme, WeightType
-from ..cpu.isa import Isa
+from ....errors import BuildError
+from ....quantization.quantized import QuantizedWeight
+from ....quantization.scheme import ActivationScheme, WeightScheme, WeightType
+from ...cpu.isa import Isa
 from . import panels
 from .panels import PANEL
 from .tactics import tactics

@@ -1,8 +1,8 @@
 """Which weight scheme each linear layer gets from the options of a build."""
 
-from ....errors import BuildError
-from ....quantization.scheme import WeightScheme, WeightType
-from ...config import BuildConfig
+from ...errors import BuildError
+from ...quantization.scheme import WeightScheme, WeightType
+from ..config import BuildConfig
 
 DEFAULT_INT4_GROUP = 64
 HEAD_GROUP = 64

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import onnx_ir as ir
 
-from ....checkpoint.layouts.kv_cache import KvScales
-from ....quantization.scheme import LinearScheme, WeightScheme
-from ...config import BuildConfig
-from ...passes import derived
+from ...checkpoint.layouts.kv_cache import KvScales
+from ...quantization.scheme import LinearScheme, WeightScheme
+from ..config import BuildConfig
+from ..passes import derived
 from .dims import ONE, Dim, Shape, Symbol, parse_dim
 from .expressions import Expr, Operand, Scalar
 from .program import Call, LinearWeight, LoopCall, PlainWeight, Program
@@ -23,7 +23,7 @@ from .stored_rows import Stored, stored_rows
 from .views import Buffer, DType, Home, View, contiguous, new_buffer, show
 
 if TYPE_CHECKING:
-    from ...network import Network
+    from ..network import Network
 
 _DTYPES = {
     ir.DataType.FLOAT: DType.F32,
