@@ -1,4 +1,4 @@
-"""Weights by channel have scales of float32's range: a power of two moved from one layer to the next changes nothing."""
+"""Weights by channel have scales of float32: a power of two moved from one layer to the next changes nothing."""
 
 import json
 import shutil

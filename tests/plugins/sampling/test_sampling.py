@@ -135,7 +135,7 @@ def test_same_tokens_as_the_reference_for_any_settings(draw, vocab, rows):
 
 LOGITS = {
     "usual": np.array([-3.5, 1.0, 9.0, 9.0, 8.5, -70.0, 0.0], np.float32),
-    "a last bit apart": np.nextafter(np.float32(20), np.float32([20, 20, 21, 0, 0, 21, 20])).astype(np.float32),
+    "a last bit apart": np.nextafter(np.full(7, 20, np.float32), np.array([20, 20, 21, 0, 0, 21, 20], np.float32)),
     "huge": np.array([3e38, -3e38, 3.3e38, 1e30, 0.0, 3.3e38, -1.0], np.float32),
     "all far below zero": np.array([-3.1e38, -3.3e38, -3e38, -3e38, -3.2e38, -3.4e38, -3.3e38], np.float32),
     "tiny": np.array([1e-7, 2e-7, -1e-7, 0.0, 3e-7, 3e-7, 1e-8], np.float32),
