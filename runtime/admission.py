@@ -29,7 +29,6 @@ class Admission:
         self._vocab_size = manifest.model.vocab_size
         self._eos_token_ids = frozenset(token for token in manifest.model.eos_token_ids if token < self._vocab_size)
         self._max_seq_len = manifest.limits.max_seq_len
-        self._advised_max_tokens = manifest.model.generation_defaults.get("max_tokens")
         self._max_positions = manifest.model.max_positions
         self._tokenizer = tokenizer
         self._kv = kv
@@ -46,9 +45,9 @@ class Admission:
         """A request for a prompt, text or token ids. Raises RequestError naming the limit, the value and the fix."""
         arrival = time.perf_counter()
         if isinstance(prompt, str):
-            token_ids = self._checked_ids(self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens))
+            token_ids = self.checked_ids(self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens))
         else:
-            token_ids = self._checked_ids(prompt)
+            token_ids = self.checked_ids(prompt)
         max_output = self._max_output(len(token_ids), params)
         params.check_vocabulary(self._vocab_size)
         if params.stop_strings and isinstance(self._tokenizer, NoTokenizer):
@@ -72,7 +71,7 @@ class Admission:
             prompt=prompt if isinstance(prompt, str) else None,
         )
 
-    def _checked_ids(self, token_ids: Sequence[int]) -> array:
+    def checked_ids(self, token_ids: Sequence[int]) -> array:
         """Token ids, also of NumPy's integer types; a damaged tokenizer's are looked at too."""
         if isinstance(token_ids, bytes | bytearray | Mapping) or not isinstance(token_ids, Collection):
             raise RequestError(f"prompt must be text or a list of token ids, got {type(token_ids).__name__}")
@@ -113,8 +112,6 @@ class Admission:
                 + self._rebuilt(prompt_length + (params.max_tokens or 1))
             )
         max_tokens = room if params.max_tokens is None else params.max_tokens
-        if max_tokens == self._advised_max_tokens:  # advice of the checkpoint, made for sequences of any length
-            max_tokens = min(max_tokens, room)
         if max_tokens > room:
             raise RequestError(
                 f"prompt ({prompt_length} tokens) and max_tokens ({shown(max_tokens)}) together exceed this engine's "

@@ -128,15 +128,16 @@ class LLM:
         """Logits after each token of a prompt, float32 [len(token_ids), vocab_size]; see `logits.compute_logits`."""
         from .logits import compute_logits
 
+        checked = self._admission.checked_ids(token_ids)
+        if chunks is not None:
+            _require_list("chunks", chunks)
         with self._lock:
-            return compute_logits(self.engine, token_ids, chunks)
+            return compute_logits(self.engine, checked, chunks)
 
     def close(self) -> None:
-        """Free the engine. Unfinished requests are aborted; the LLM cannot be used afterwards."""
+        """Free the engine. Whoever waits for an unfinished request gets EngineError, as does any later use."""
         with self._lock:
-            for request in [*self.engine.scheduler.running, *self.engine.scheduler.waiting]:
-                self.engine.abort(request)
-            self.engine.executor.close()
+            self.engine.close()
 
     def __enter__(self) -> "LLM":
         return self
@@ -175,18 +176,26 @@ class LLM:
 
     def _follow(self, request: Request) -> Iterator[CompletionOutput]:
         tokens = characters = 0
-        self._add(request)
         try:
-            while request.num_output > tokens or not request.finished:
-                if request.num_output == tokens:
-                    self._advance(request)
-                    continue
-                piece = request.output(tokens, characters)
+            self._add(request)
+            while (piece := self._next_piece(request, tokens, characters)) is not None:
                 tokens, characters = tokens + len(piece.token_ids), characters + len(piece.text)
                 yield piece
             _raise_failure(request)
         finally:
             self._abort([request])
+
+    def _next_piece(self, request: Request, tokens: int, characters: int) -> CompletionOutput | None:
+        """What is new after so many output tokens and characters, once there is something; None at the end."""
+        while True:
+            with self._lock:  # also to read: another thread's step must not be seen half done
+                self.engine.settle()
+                if request.num_output == tokens and not request.finished:
+                    self.engine.step()
+                if request.num_output > tokens:
+                    return request.output(tokens, characters)
+                if request.finished:
+                    return None
 
     def _add(self, request: Request) -> None:
         with self._lock:
@@ -198,9 +207,9 @@ class LLM:
                 self.engine.step()
 
     def _abort(self, requests: Sequence[Request]) -> None:
+        self.engine.abort(requests)
         with self._lock:
-            for request in requests:
-                self.engine.abort(request)
+            self.engine.settle()
 
 
 def _raise_failure(request: Request) -> None:

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import RequestError
+from ..errors import RequestError, shown
 from .engine import Engine
 from .executors.executor import SequenceSlice
 from .kv_cache.manager import SequenceBlocks
@@ -17,11 +17,20 @@ def compute_logits(engine: Engine, token_ids: Sequence[int], chunks: Sequence[in
     """Logits after each token of a prompt, float32 [len(token_ids), vocab_size].
 
     The prompt is processed in steps of `chunks` tokens, which must add up to it; by default in the fewest steps. Raises
-    RequestError for a prompt or chunk the engine cannot take.
+    RequestError for a prompt or chunk the engine cannot take; token ids must be known to be in the vocabulary.
     """
+    longest, most = engine.limits.max_seq_len, engine.limits.max_num_tokens
+    if not 1 <= len(token_ids) <= longest:
+        raise RequestError(f"token_ids must be 1 to {longest} tokens (the engine's max_seq_len), got {len(token_ids)}")
     if chunks is None:
-        most = engine.limits.max_num_tokens
         chunks = [min(most, len(token_ids) - start) for start in range(0, len(token_ids), most)]
+    for chunk in chunks:
+        if type(chunk) is not int or not 1 <= chunk <= most:
+            raise RequestError(
+                f"chunks must be integers in [1, {most}] (the engine's max_num_tokens), got {shown(chunk)}"
+            )
+    if sum(chunks) != len(token_ids):
+        raise RequestError(f"chunks add up to {sum(chunks)} tokens, the prompt has {len(token_ids)}")
     return compute_logits_together(engine, [token_ids], [{0: chunk} for chunk in chunks])[0]
 
 
@@ -35,16 +44,14 @@ def compute_logits_together(
     """
     import numpy as np
 
-    sequences = [_Sequence(array("i", prompt), engine.kv.new_sequence()) for prompt in prompts]
-    try:
-        for step in steps:
-            _run_step(engine, sequences, step)
-    finally:
-        for sequence in sequences:
-            engine.kv.free(sequence.blocks)
-    for sequence in sequences:
-        if sequence.done != len(sequence.token_ids):
-            raise RequestError(f"chunks add up to {sequence.done} tokens, the prompt has {len(sequence.token_ids)}")
+    with engine.lend_cache() as kv:
+        sequences = [_Sequence(array("i", prompt), kv.new_sequence()) for prompt in prompts]
+        try:
+            for step in steps:
+                _run_step(engine, sequences, step)
+        finally:
+            for sequence in sequences:
+                kv.free(sequence.blocks)
     return [np.concatenate(sequence.logits) for sequence in sequences]
 
 

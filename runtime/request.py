@@ -79,14 +79,21 @@ class Request:
 
     def append(self, sample: Sample, now: float) -> None:
         """Take a sampled token, drawn at `now`. Sets `finish_reason` when it is the last."""
-        self.token_ids.append(sample.token)
-        self.metrics.token_times.append(now)
         if self.logprobs is not None:
             self.logprobs.append(self._logprobs_of(sample))
-        self.text += self.output_text.push(sample.token, self.num_output)
-        self.finish_reason, self.stop_reason = self.output_text.finish_reason, self.output_text.stop_reason
-        if self.sample_row.bans_stop_tokens and self.num_output >= self.sample_row.params.min_tokens:
-            self.sample_row.set_bias(ban=())
+        self.metrics.token_times.append(now)
+        self.token_ids.append(sample.token)  # now it is taken: `restore` drops what came before, makes what comes after
+        self._show(sample.token, self.num_output)
+
+    def restore(self) -> None:
+        """After an interrupt anywhere: drop what there is of a token not taken, make the text of the others again."""
+        del self.metrics.token_times[self.num_output :]
+        if self.logprobs is not None:
+            del self.logprobs[self.num_output :]
+        self.text = ""
+        self.output_text.reset()
+        for number, token in enumerate(self.token_ids[self.prompt_length :], 1):
+            self._show(token, number)
 
     def output(self, from_token: int = 0, from_character: int = 0) -> CompletionOutput:
         """The output, or what was added to it since."""
@@ -108,6 +115,14 @@ class Request:
             finished=self.finished,
             metrics=self.metrics,
         )
+
+    def _show(self, token: int, number: int) -> None:
+        """Add the text of the `number`-th output token, from 1, and look whether it is the last."""
+        self.text += self.output_text.push(token, number)
+        if self.output_text.finish_reason:
+            self.finish_reason, self.stop_reason = self.output_text.finish_reason, self.output_text.stop_reason
+        if self.sample_row.bans_stop_tokens and number >= self.sample_row.params.min_tokens:
+            self.sample_row.set_bias(ban=())
 
     def _logprobs_of(self, sample: Sample) -> dict[int, Logprob]:
         """The sampled token and the likeliest ones."""

@@ -34,7 +34,10 @@ class Plan:
 
 
 class Scheduler:
-    """Keeps the waiting and the running requests, both by priority and then by arrival."""
+    """Keeps the waiting and the running requests, both by priority and then by arrival.
+
+    `unfinished` holds all of them: an interrupt may catch a request on its way from one queue to the other.
+    """
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class Scheduler:
     ) -> None:
         self.waiting: list[Request] = []
         self.running: list[Request] = []
+        self.unfinished: set[Request] = set()
         self.num_preemptions = 0
         self._kv = kv
         self._rule = admission_rule(policy)
@@ -52,13 +56,29 @@ class Scheduler:
 
     def add(self, request: Request) -> None:
         """Queue a new request."""
+        self.unfinished.add(request)
         insort(self.waiting, request, key=_queue_order)
 
     def remove(self, request: Request) -> None:
-        """Forget a request, wherever it is, and free its blocks."""
-        queue = self.running if request.status is Status.RUNNING else self.waiting
-        queue.remove(request)
-        self._kv.free(request.blocks)
+        """Finish a request: forget it, wherever it is, and free its blocks; it need not have been added."""
+        if request in self.unfinished:
+            queue = self.running if request.status is Status.RUNNING else self.waiting
+            queue.remove(request)
+            self._kv.free(request.blocks)
+        request.status = Status.FINISHED
+        self.unfinished.discard(request)
+
+    def restart(self) -> list[Request]:
+        """After an interrupt anywhere: all requests wait again, without blocks. Returns them."""
+        self.unfinished = {request for request in self.unfinished if request.status is not Status.FINISHED}
+        self._kv.reset()
+        self.running.clear()
+        self.waiting[:] = sorted(self.unfinished, key=_queue_order)
+        for request in self.waiting:
+            request.status = Status.WAITING
+            request.num_computed = 0
+            request.blocks = self._kv.new_sequence()
+        return self.waiting.copy()
 
     def schedule(self) -> Plan:
         """Plan a step and reserve its blocks. Empty only when no request is waiting or running."""

@@ -42,9 +42,9 @@ class SampleRow:
     def set_bias(self, ban: Collection[int]) -> None:
         """Add the request's logit bias from now on, and never draw the tokens of `ban`."""
         bias = dict(self.params.logit_bias or {}) | dict.fromkeys(ban, -math.inf)
-        self.bans_stop_tokens = bool(ban)
         self.bias_tokens = array("i", bias.keys()) if bias else None
         self.bias_values = array("f", bias.values()) if bias else None
+        self.bans_stop_tokens = bool(ban)  # last: while it is set, the ban may be lifted again
 
 
 class Sample(NamedTuple):

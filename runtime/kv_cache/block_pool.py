@@ -12,7 +12,12 @@ class BlockPool:
 
     def __init__(self, num_blocks: int) -> None:
         self._references = array("i", bytes(4 * num_blocks))
-        self._free = list(range(num_blocks - 1, -1, -1))
+        self.reset()
+
+    def reset(self) -> None:
+        """Make every block free, whoever held it."""
+        self._references = array("i", bytes(4 * len(self._references)))
+        self._free = list(range(len(self._references) - 1, -1, -1))
 
     @property
     def num_blocks(self) -> int:

@@ -94,6 +94,12 @@ class KvCacheManager:
             group.promised -= need
         blocks.promised = None
 
+    def reset(self) -> None:
+        """Make every block free and break every promise: the sequences that there were must not be used again."""
+        for group in self._groups:
+            group.pool.reset()
+            group.promised = 0
+
     def _free_behind(self, blocks: SequenceBlocks, index: int, first_visible: int) -> None:
         table, first = blocks.tables[index], blocks.first_kept[index]
         keep = min(first_visible // self._block_size, len(table))

@@ -3,14 +3,12 @@
 import math
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from enginesmith.errors import EngineError, RequestError
-from enginesmith.runtime.admission import Admission
 from enginesmith.runtime.llm import LLM
 from enginesmith.runtime.sampling_params import SamplingParams
 
@@ -147,9 +145,44 @@ def test_compute_logits_does_not_depend_on_the_chunks(llm: LLM):
     whole = llm.compute_logits(tokens)
     assert whole.shape == (41, 300)
     assert (llm.compute_logits(tokens, chunks=[1, 7, 16, 13, 4]) == whole).all()
-    with pytest.raises(RequestError, match="add up to 8"):
-        llm.compute_logits(tokens, chunks=[8])
     assert every_block_is_free(llm)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "chunks", "message"),
+    [
+        ([], None, r"1 to 96 tokens \(the engine's max_seq_len\), got 0"),
+        ([1] * 97, None, "got 97"),
+        ([1, 300], None, r"\[0, 300\), got 300 at position 1"),
+        (["a"], None, "got 'a' at position 0"),
+        ("text", None, "got 't' at position 0"),
+        (None, None, "got NoneType"),
+        ([1] * 9, [8], "chunks add up to 8 tokens, the prompt has 9"),
+        ([1] * 9, [10, -1], r"integers in \[1, 16\] \(the engine's max_num_tokens\), got -1"),
+        ([1] * 17, [17], "got 17"),
+        ([1], [1, 0], "got 0"),
+        ([1], [1.0], r"got 1\.0"),
+        ([1], 1, "chunks must be a list, got int"),
+        ([1], [], "chunks add up to 0 tokens"),
+    ],
+)
+def test_compute_logits_of_what_cannot_be(llm: LLM, tokens: list[int], chunks: list[int] | None, message: str):
+    with pytest.raises(RequestError, match=message):
+        llm.compute_logits(tokens, chunks)
+    assert every_block_is_free(llm)
+
+
+def test_closing_the_engine_is_an_error_for_whoever_waits(toy_engine: Path):
+    llm = LLM(toy_engine, threads=1)
+    begun, idle = llm.stream("the fox", GREEDY), llm.stream("the dog", GREEDY)
+    next(begun)
+    llm.close()
+    with pytest.raises(EngineError, match="closed before the request was finished"):
+        next(begun)
+    for use in (lambda: next(idle), lambda: llm.generate("a", GREEDY), lambda: llm.compute_logits([1])):
+        with pytest.raises(EngineError, match="the engine was closed: open it again to use it"):
+            use()
+    llm.close()
 
 
 def test_chat_uses_the_template(llm: LLM):
@@ -161,15 +194,6 @@ def test_chat_uses_the_template(llm: LLM):
     assert answered.prompt_token_ids == llm.tokenizer.encode(prompt, add_special_tokens=False)
     assert [output.outputs for output in llm.chat([messages, messages], GREEDY)] == [answered.outputs] * 2
     assert "".join(piece.text for piece in llm.stream_chat(messages, GREEDY)) == answered.outputs[0].text
-
-
-def test_advised_max_tokens_end_where_the_room_does(llm: LLM):
-    model = replace(llm.manifest.model, generation_defaults={"max_tokens": 4096})
-    admission = Admission(replace(llm.manifest, model=model), llm.tokenizer, llm.engine.kv)
-    limit = llm.manifest.limits.max_seq_len
-    assert admission.admit([1, 2, 3], SamplingParams(max_tokens=4096)).max_total_tokens == limit
-    with pytest.raises(RequestError, match="together exceed"):
-        admission.admit([1, 2, 3], SamplingParams(max_tokens=4097))
 
 
 def test_default_sampling_params_come_from_the_checkpoint(llm: LLM):

@@ -72,7 +72,7 @@ def serve(llm: LLM, traffic: list[Traffic]) -> list[Request]:
             llm.engine.add(requests[-1])
         for request, item in zip(requests, traffic, strict=False):
             if item.abort_after is not None and request.num_output >= item.abort_after:
-                llm.engine.abort(request)
+                llm.engine.abort([request])
         llm.engine.step()
         now += 1
         assert now < 100_000, "requests are starving"
