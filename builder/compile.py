@@ -18,7 +18,8 @@ from ..runtime.engine_dir import TOKENIZER, EngineDir, write_engine
 from ..runtime.tokenizer import load_tokenizer
 from .check import Reference, check, make_reference
 from .config import BuildConfig
-from .describe import LIBRARY, WEIGHTS, generation_defaults, manifest_of, save_network
+from .describe import LIBRARY, WEIGHTS, manifest_of, save_network
+from .generation_defaults import generation_defaults
 from .limits import choose_max_seq_len
 from .lowering.weights_file import write_weights
 from .quantized_source import QuantizedSource
@@ -45,7 +46,6 @@ def compile_engine(
     layout = layout_of(opened)
     _check_scheme(config, layout)
     check_sizes(opened)
-    generation_defaults(opened.generation_config)  # refused now rather than after a minute
     max_seq_len = choose_max_seq_len(opened, config)
     if config.kv_cache is None and layout is not None and layout.kv_cache is not None:
         config = config.model_copy(update={"kv_cache": layout.kv_cache.type.value})
@@ -57,6 +57,7 @@ def compile_engine(
         compiler=(compiler.version.splitlines() or [compiler.name])[0],
         checkpoint_bytes=opened.nbytes,
         quantized=layout.title if layout else "",
+        notes=generation_defaults(opened.generation_config).notes,
     )
     with report.time("trace"), progress.task("trace"):
         from .trace.trace import trace

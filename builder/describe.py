@@ -4,14 +4,13 @@ import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from .. import __version__
 from ..checkpoint.checkpoint import Checkpoint
 from ..checkpoint.config import max_positions
-from ..errors import CheckpointError, RequestError
 from ..runtime.executors.abi import ABI_VERSION
 from ..runtime.manifest import (
     KvCacheSpec,
@@ -24,7 +23,7 @@ from ..runtime.manifest import (
     Quantization,
     Target,
 )
-from ..runtime.sampling_params import SamplingParams
+from .generation_defaults import generation_defaults
 from .lowering.program import Program
 from .passes import derived
 from .targets.cpu.target import CpuPlan
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 WEIGHTS = "weights.bin"
 LIBRARY = "cpu/engine.so"
-_GENERATION_DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
 
 
 def manifest_of(
@@ -82,7 +80,7 @@ def model_facts(checkpoint: Checkpoint, network: "Network", plan: CpuPlan) -> Mo
         num_parameters=sum(math.prod(parameter.shape) for parameter in network.parameters.values()),
         eos_token_ids=checkpoint.eos_token_ids,
         bos_token_id=bos if isinstance(bos, int) else None,
-        generation_defaults=generation_defaults(checkpoint.generation_config),
+        generation_defaults=generation_defaults(checkpoint.generation_config).values,
         max_positions=max_positions(checkpoint.config),
     )
 
@@ -91,22 +89,6 @@ def model_name(checkpoint: Checkpoint) -> str:
     """The name the checkpoint gives itself, else that of its folder."""
     name = checkpoint.config.get("_name_or_path")
     return name if isinstance(name, str) and name and not Path(name).is_absolute() else checkpoint.path.resolve().name
-
-
-def generation_defaults(generation_config: dict[str, Any]) -> dict[str, float]:
-    """What the checkpoint advises for sampling; nothing where it says not to sample.
-
-    Raises CheckpointError for a value that no request could have.
-    """
-    if generation_config.get("do_sample") is False:
-        return {}
-    found = {name: generation_config.get(name) for name in _GENERATION_DEFAULTS}
-    found = {name: value for name, value in found.items() if value is not None}
-    try:
-        SamplingParams().replace(**found)
-    except RequestError as error:
-        raise CheckpointError(f"generation_config.json: {error}; correct the file or remove the key") from None
-    return found
 
 
 def kv_cache_of(plan: CpuPlan) -> KvCacheSpec:

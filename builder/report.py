@@ -70,6 +70,7 @@ class BuildReport:
     check: CheckResult | None = None
     quantization: dict[str, Any] | None = None  # what the build's own did, and what it changes; see QuantizeReport
     chat_template_error: str | None = None  # why the chat template cannot be used
+    notes: list[str] = field(default_factory=list)  # what the checkpoint says that the engine does otherwise, or not
     quantized: str = ""  # what the checkpoint's own quantization is
     dequantized: dict[str, str] = field(default_factory=dict)  # weights that kernels do not take so, and why
 

@@ -93,6 +93,7 @@ def _show_report(report: dict[str, Any], tactics: bool) -> None:
         reasons = Counter(report["dequantized"].values())
         dequantized = {reason: f"{count} linear layers dequantized" for reason, count in reasons.items()}
         section("Quantized by the checkpoint", {"layout": report["quantized"], **dequantized})
+    section("Notes of the build", {str(i): note for i, note in enumerate(report.get("notes", ()), 1)})
     if report.get("quantization"):
         section("Quantized first", quantization_facts(report["quantization"]))
     section("Fused", {name: str(count) for name, count in report["fusions"].items() if count})

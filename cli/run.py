@@ -69,7 +69,8 @@ def command(
 ) -> None:
     """Generate text with ENGINE. Without -p or --interactive, the prompt is read from standard input.
 
-    An answer in a conversation (--chat, --interactive) may have 512 tokens unless --max-tokens says otherwise.
+    An answer in a conversation (--chat, --interactive) may have 512 tokens unless --max-tokens or the checkpoint says
+    otherwise.
     """
     if interactive and (prompts or as_json):
         raise click.UsageError("--interactive goes without -p and --json")
@@ -81,7 +82,7 @@ def command(
         prompts = (_standard_input(),)
     with LLM(engine, threads=threads, kv_cache_memory=kv_cache_memory, capacity_policy=capacity_policy) as llm:
         changes = given(sampling)
-        if chat or interactive:
+        if (chat or interactive) and "max_tokens" not in llm.manifest.model.generation_defaults:
             changes.setdefault("max_tokens", min(_ANSWER_TOKENS, llm.manifest.limits.max_seq_len // 2))
         params = llm.default_sampling_params.replace(**changes)
         opening = [{"role": "system", "content": system}] if system else []

@@ -55,6 +55,8 @@ def show_build(report: "BuildReport", output: Path) -> None:
         section("Quantized first", quantization_facts(report.quantization))
     if report.chat_template_error:
         click.secho(f"warning: {report.chat_template_error}; --chat will be refused, plain prompts work", err=True)
+    for note in report.notes:
+        click.echo(f"note: {note}", err=True)
     if report.check is not None:
         section("Check against Transformers", check_facts(asdict(report.check)))
 

@@ -6,11 +6,10 @@ import numpy as np
 from ..errors import BuildError
 from .groups import row_blocks
 from .quantized import QuantizedWeight
-from .scales import check_finite, inverse
+from .scales import check_finite, float32, inverse
 from .scheme import WeightScheme, WeightType
 
 LARGEST = WeightType.FP8.largest  # E4M3 has no infinity; beyond this a cast gives NaN
-_LEAST = np.finfo(np.float32).smallest_normal  # a scale that can be divided by
 
 
 def quantize(weight: np.ndarray, scheme: WeightScheme, *, per_tensor: bool = False) -> QuantizedWeight:
@@ -34,7 +33,7 @@ def quantize(weight: np.ndarray, scheme: WeightScheme, *, per_tensor: bool = Fal
     for block in blocks:
         largest = np.maximum.reduceat(np.abs(np.asarray(weight[block], np.float32)), starts, axis=1)
         check_finite(largest, (block.start, 0))
-        scale[block] = np.where(largest > 0, np.maximum(largest / np.float32(LARGEST), _LEAST), 0)
+        scale[block] = float32(largest / np.float32(LARGEST))
     if per_tensor and scale.size:
         scale[:] = scale.max()
     scale[scale == 0] = 1

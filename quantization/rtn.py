@@ -1,7 +1,10 @@
 """Round to nearest: the simplest weight quantization, one scale and perhaps a zero point for each group along K.
 
-Scales and zeros are rounded to fp16 before any weight is divided by them, so that what is stored is what was used.
+Scales and zeros of groups are rounded to fp16 before any weight is divided by them, so that what is stored is what was
+used. Scales of whole channels stay in float32.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 
@@ -10,7 +13,7 @@ from .asymmetric import quantize_asymmetric
 from .groups import parts, row_blocks
 from .metric import Metric
 from .quantized import QuantizedWeight
-from .scales import check_scales, fp16, inverse
+from .scales import check_scales, float32, fp16, inverse
 from .scheme import WeightScheme, WeightType
 
 
@@ -27,7 +30,7 @@ def quantize(
     may be negative. An asymmetric one takes the best of a few grids (`quantize_asymmetric`). A group of zeros has
     scale 0. Works in blocks of rows: beyond the result, memory is a few MB.
 
-    Raises BuildError naming a row that holds NaN, an infinity, or a weight whose scale overflows fp16.
+    Raises BuildError naming a row that holds NaN, an infinity, or a weight whose group's scale overflows fp16.
     """
     if not scheme.type.is_integer:
         raise ValueError(f"round to nearest makes int8 or int4, not {scheme.type}")
@@ -36,6 +39,7 @@ def quantize(
     n, k = weight.shape
     q = np.empty((n, k), np.int8)
     scale = np.empty((n, scheme.groups(k)), np.float32)
+    stored = fp16 if scheme.group_size else float32
     zero = None if scheme.symmetric else np.empty_like(scale)
     for part in parts(k, scheme.group_size):
         for rows in row_blocks(n, k):
@@ -43,23 +47,28 @@ def quantize(
             x = x.reshape(len(x), -1, part.size)
             box, origin = (rows, part.groups), (rows.start, part.groups.start)
             if zero is None:
-                values, scale[box] = _quantize_groups(x, scheme.type, origin)
+                values, scale[box] = _quantize_groups(x, scheme.type, stored, origin)
             else:
                 values, scale[box], zero[box] = quantize_asymmetric(x, origin)
             q[rows, part.columns] = values.reshape(len(x), -1)
     return QuantizedWeight(q, scale, zero)
 
 
-def _quantize_groups(x: np.ndarray, type_: WeightType, origin: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Quantize x, float32 [rows, groups, group size]: int8 values of the same shape, float32 scales [rows, groups]."""
+def _quantize_groups(
+    x: np.ndarray, type_: WeightType, stored: Callable[[np.ndarray], np.ndarray], origin: tuple[int, int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Quantize x, float32 [rows, groups, group size]: int8 values of the same shape, float32 scales [rows, groups].
+
+    `stored` rounds scales to the type that they are stored in.
+    """
     high, low = x.max(axis=2), x.min(axis=2)
     largest = np.maximum(high, -low)
     if type_ is WeightType.INT8:
-        scale = fp16(largest / 127)
+        scale = stored(largest / 127)
         check_scales(largest, scale, origin)
         return _round(x, scale, -127, 127).astype(np.int8), scale
-    signed = fp16(np.where(high >= -low, high, low) / -8)
-    plain = fp16(largest / 7)
+    signed = stored(np.where(high >= -low, high, low) / -8)
+    plain = stored(largest / 7)
     check_scales(largest, plain, origin)
     values, other = _round(x, signed, -8, 7), _round(x, plain, -7, 7)
     use_other = _squared_error(x, other, plain) < _squared_error(x, values, signed)

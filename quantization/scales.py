@@ -1,9 +1,10 @@
-"""Scales as they are stored: rounded to fp16, and refused where that cannot hold them."""
+"""Scales as they are stored: those of groups rounded to fp16, and refused where that cannot hold them."""
 
 import numpy as np
 
 from ..errors import BuildError
 
+_LEAST = np.finfo(np.float32).smallest_normal  # a scale that can be divided by
 _FP16_TINY = float(np.finfo(np.float16).smallest_normal)
 
 
@@ -17,6 +18,11 @@ def fp16(scale: np.ndarray) -> np.ndarray:
         short = tiny & (np.abs(rounded) < np.abs(scale))
         rounded[short] = np.nextafter(rounded[short], np.copysign(np.float16(np.inf), rounded[short]))
     return rounded.astype(np.float32)
+
+
+def float32(scale: np.ndarray) -> np.ndarray:
+    """Scales as they are, but for those too small to be divided by, which become the least that can be."""
+    return np.where((scale != 0) & (np.abs(scale) < _LEAST), np.copysign(_LEAST, scale), scale)
 
 
 def inverse(scale: np.ndarray) -> np.ndarray:

@@ -29,6 +29,7 @@ class Admission:
         self._vocab_size = manifest.model.vocab_size
         self._eos_token_ids = frozenset(token for token in manifest.model.eos_token_ids if token < self._vocab_size)
         self._max_seq_len = manifest.limits.max_seq_len
+        self._advised_max_tokens = manifest.model.generation_defaults.get("max_tokens")
         self._max_positions = manifest.model.max_positions
         self._tokenizer = tokenizer
         self._kv = kv
@@ -112,6 +113,8 @@ class Admission:
                 + self._rebuilt(prompt_length + (params.max_tokens or 1))
             )
         max_tokens = room if params.max_tokens is None else params.max_tokens
+        if max_tokens == self._advised_max_tokens:  # advice of the checkpoint, made for sequences of any length
+            max_tokens = min(max_tokens, room)
         if max_tokens > room:
             raise RequestError(
                 f"prompt ({prompt_length} tokens) and max_tokens ({shown(max_tokens)}) together exceed this engine's "

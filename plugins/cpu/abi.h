@@ -35,7 +35,7 @@ struct EsStep {
 struct EsSample {
   int32_t num_rows;
   int32_t max_logprobs;               // columns of top_tokens and top_logprobs
-  const float* temperature;           // 0 means greedy
+  const float* temperature;           // 0 means greedy, else within [2^-126, 2^100]
   const float* top_p;                 // 1 means off
   const float* min_p;                 // 0 means off
   const int32_t* top_k;               // 0 means off

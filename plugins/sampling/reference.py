@@ -5,11 +5,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 _MASK = 0xFFFFFFFF
+_LOW = np.float32(0.01)
 
 
 @dataclass(frozen=True)
 class Sampling:
     """One row's settings, named as in the runtime's SamplingParams; the defaults leave the distribution as it is.
+
+    A temperature is 0 (greedy) or within [2^-126, 2^100], to which the runtime clamps others.
 
     `prompt` and `output` are the token ids so far; `bias` maps token ids to what is added to their logits.
     """
@@ -52,12 +55,27 @@ def adjusted(logits: np.ndarray, settings: Sampling) -> np.ndarray:
         scores[token] += np.float32(value)
     counts = np.bincount(np.array(settings.output, dtype=np.int64), minlength=len(scores))
     for token in {*settings.prompt, *settings.output}:
+        if not np.isfinite(scores[token]):
+            continue
         repetition = np.float32(settings.repetition_penalty)
-        scores[token] = scores[token] / repetition if scores[token] > 0 else scores[token] * repetition
-        scores[token] -= np.float32(settings.frequency_penalty) * np.float32(counts[token])
+        scores[token] = _finite(scores[token] / repetition if scores[token] > 0 else scores[token] * repetition)
+        scores[token] = _finite(scores[token] - np.float32(settings.frequency_penalty) * np.float32(counts[token]))
         if counts[token]:
-            scores[token] -= np.float32(settings.presence_penalty)
+            scores[token] = _finite(scores[token] - np.float32(settings.presence_penalty))
     return scores
+
+
+def _finite(score: np.float32) -> np.float32:
+    """Adjusting a score does not ban its token."""
+    return np.clip(score, np.finfo(np.float32).min, np.finfo(np.float32).max)
+
+
+def divided(scores: np.ndarray, temperature: float) -> np.ndarray:
+    """Scores [V] over a positive temperature; where that is low, or a quotient overflows, they count from the best."""
+    divisor, best = np.float32(temperature), scores.max()
+    if divisor >= _LOW and np.isfinite(best / divisor):
+        return scores / divisor
+    return (scores - best) / divisor
 
 
 def kept(scores: np.ndarray, settings: Sampling) -> np.ndarray:
@@ -83,7 +101,8 @@ def sample(logits: np.ndarray, settings: Sampling) -> int:
     scores = adjusted(logits, settings)
     if settings.temperature == 0:
         return int(np.argmax(scores))
-    scores = scores / np.float32(settings.temperature)
+    with np.errstate(over="ignore", under="ignore"):
+        scores = divided(scores, settings.temperature)
     weights = np.where(kept(scores, settings), np.exp((scores - scores.max()).astype(np.float64)), 0.0)
     running = np.cumsum(weights)
     target = uniform(settings.seed, settings.position) * running[-1]

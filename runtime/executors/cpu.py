@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _MAX_THREADS = 1024
+_SMALLEST, _LARGEST = 2.0**-126, 2.0**100  # normal in float32, and so are logits divided by the largest
 
 
 class CpuExecutor:
@@ -183,9 +184,9 @@ class _SampleBuffers:
         columns = 0
         for index, row in enumerate(rows):
             params, length = row.params, len(row.token_ids)
-            self._temperature[index] = params.temperature
-            self._top_p[index] = params.top_p
-            self._min_p[index] = params.min_p
+            self._temperature[index] = _float32(params.temperature)
+            self._top_p[index] = _float32(params.top_p)
+            self._min_p[index] = _float32(params.min_p)
             self._top_k[index] = min(max(params.top_k, 0), self._vocab_size)
             self._repetition[index] = params.repetition_penalty
             self._presence[index] = params.presence_penalty
@@ -221,6 +222,11 @@ class _SampleBuffers:
             top = tuple(zip(self._top_tokens[best], self._top_logprobs[best], strict=True))
             samples.append(Sample(token, self._logprob[index], self._rank[index], top))
         return samples
+
+
+def _float32(value: float) -> float:
+    """A setting that is not negative as the kernel takes it: what is positive stays so and finite in float32."""
+    return min(max(value, _SMALLEST), _LARGEST) if value > 0 else 0.0
 
 
 def _zeros(typecode: str, length: int) -> array:

@@ -129,13 +129,6 @@ def test_a_damaged_tokenizer_is_refused(llama: Path, output: Path, content: str)
     assert nothing_beside(output)
 
 
-def test_sampling_advice_out_of_range_is_refused(llama: Path, output: Path):
-    (llama / "generation_config.json").write_text('{"temperature": -5}')
-    with pytest.raises(CheckpointError, match=r"generation_config\.json: temperature must be .* got -5"):
-        build(llama, output, CONFIG)
-    assert nothing_beside(output)
-
-
 def test_an_output_below_a_file(llama: Path, output: Path):
     output.parent.joinpath("file").touch()
     with pytest.raises(BuildError, match="not a folder that can be written"):

@@ -19,12 +19,12 @@ def weights(n: int, k: int, seed: int = 0, spread: float = 0.02) -> np.ndarray:
     return (np.random.default_rng(seed).standard_normal((n, k)) * spread).astype(np.float32)
 
 
-def naive_int4(group: np.ndarray) -> tuple[np.ndarray, float, float]:
+def naive_int4(group: np.ndarray, *, grouped: bool) -> tuple[np.ndarray, float, float]:
     """One group, by the definition, in float64: values, scale, squared error."""
     best = None
     largest = float(group[np.argmax(np.abs(group))])
     for scale, lowest, highest in ((largest / -8, -8, 7), (abs(largest) / 7, -7, 7)):
-        scale = float(np.float16(np.float32(scale)))
+        scale = float(np.float16(np.float32(scale))) if grouped else scale
         q = np.clip(np.rint(group / scale), lowest, highest) if scale else np.zeros(len(group))
         error = float(((q * scale - group) ** 2).sum())
         if best is None or error < best[2]:
@@ -42,7 +42,7 @@ def test_int8_is_within_half_a_step(shape: tuple[int, int], group: int, seed: in
     assert q.shape == w.shape
     assert scale.shape == (shape[0], scheme.groups(shape[1]))
     assert q.min() >= -127
-    assert np.array_equal(scale, scale.astype(np.float16).astype(np.float32))
+    assert not group or np.array_equal(scale, scale.astype(np.float16).astype(np.float32))
     step = np.repeat(scale, group or shape[1], axis=1)[:, : shape[1]]
     # A scale rounded down to fp16 clips the largest weight by at most 127 * 2**-11 of a step.
     assert np.all(np.abs(weight.dequantize(group) - w) <= step * 0.5625)
@@ -55,13 +55,16 @@ def test_int4_is_the_better_of_both_forms(shape: tuple[int, int], group: int, se
     q, scale = weight.q, weight.scale
     assert q.min() >= -8
     assert q.max() <= 7
-    assert np.array_equal(scale, scale.astype(np.float16).astype(np.float32))
+    assert not group or np.array_equal(scale, scale.astype(np.float16).astype(np.float32))
     error = (weight.dequantize(group).astype(np.float64) - w) ** 2
     size = group or shape[1]
     for row in range(shape[0]):
         for index in range(scheme.groups(shape[1])):
             part = slice(index * size, (index + 1) * size)
-            assert error[row, part].sum() <= naive_int4(w[row, part].astype(np.float64))[2] * (1 + 1e-4) + 1e-12
+            assert (
+                error[row, part].sum()
+                <= naive_int4(w[row, part].astype(np.float64), grouped=bool(group))[2] * (1 + 1e-4) + 1e-12
+            )
 
 
 def test_int4_uses_all_sixteen_levels() -> None:
@@ -131,6 +134,24 @@ def test_tiny_weights_are_not_clipped(type_: WeightType, spread: float) -> None:
     error = np.abs(weight.dequantize(64) - w)
     assert np.all(error <= np.abs(scale) * 1.01)
     assert np.all(np.abs(scale) * (127 if type_ is INT8 else 8) >= np.abs(w).max(axis=1, keepdims=True) * 0.99)
+
+
+@pytest.mark.parametrize("type_", [INT4, INT8])
+@pytest.mark.parametrize("exponent", [-50, -30, 0, 30, 50])
+def test_scales_of_channels_have_the_range_of_float32(type_: WeightType, exponent: int) -> None:
+    """Weights times a power of two are the same integers."""
+    w = weights(4, 96)
+    usual, scaled = quantize(w, WeightScheme(type_)), quantize(np.ldexp(w, exponent), WeightScheme(type_))
+    assert np.array_equal(scaled.q, usual.q)
+    assert np.array_equal(scaled.scale, np.ldexp(usual.scale, exponent))
+
+
+@pytest.mark.parametrize("type_", [INT4, INT8])
+def test_subnormal_channels_are_finite(type_: WeightType) -> None:
+    w = np.array([[1e-45, -3e-45], [0, 0]], np.float32)
+    weight = quantize(w, WeightScheme(type_))
+    assert np.isfinite(weight.scale).all()
+    assert np.abs(weight.dequantize(0)).max() <= 1e-37
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38, 1e7])

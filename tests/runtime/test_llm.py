@@ -3,12 +3,14 @@
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from enginesmith.errors import EngineError, RequestError
+from enginesmith.runtime.admission import Admission
 from enginesmith.runtime.llm import LLM
 from enginesmith.runtime.sampling_params import SamplingParams
 
@@ -194,6 +196,15 @@ def test_chat_uses_the_template(llm: LLM):
     assert answered.prompt_token_ids == llm.tokenizer.encode(prompt, add_special_tokens=False)
     assert [output.outputs for output in llm.chat([messages, messages], GREEDY)] == [answered.outputs] * 2
     assert "".join(piece.text for piece in llm.stream_chat(messages, GREEDY)) == answered.outputs[0].text
+
+
+def test_advised_max_tokens_end_where_the_room_does(llm: LLM):
+    model = replace(llm.manifest.model, generation_defaults={"max_tokens": 4096})
+    admission = Admission(replace(llm.manifest, model=model), llm.tokenizer, llm.engine.kv)
+    limit = llm.manifest.limits.max_seq_len
+    assert admission.admit([1, 2, 3], SamplingParams(max_tokens=4096)).max_total_tokens == limit
+    with pytest.raises(RequestError, match="together exceed"):
+        admission.admit([1, 2, 3], SamplingParams(max_tokens=4097))
 
 
 def test_default_sampling_params_come_from_the_checkpoint(llm: LLM):

@@ -70,6 +70,7 @@ struct SampleRow {
  private:
   // Weights are summed as float32 within a chunk and as float64 over chunks.
   static constexpr int kChunk = 1024;
+  static constexpr float kLow = 0.01f;
 
   bool has_bias() const { return args.bias_length && args.bias_length[row] > 0; }
   bool has_penalties() const {
@@ -103,19 +104,40 @@ struct SampleRow {
       int32_t& count = counts[history[i]];
       if (count < 0) continue;
       float& score = scores[history[i]];
-      const float repetition = args.repetition_penalty[row];
-      score = score > 0 ? score / repetition : score * repetition;
-      score -= args.frequency_penalty[row] * static_cast<float>(count);
-      if (count > 0) score -= args.presence_penalty[row];
+      if (std::isfinite(score)) score = penalized(score, count);
       count = -1;  // done
     }
     return true;
   }
 
-  int32_t draw(const float* source, float best, float temperature) {
+  // Divides by the temperature. Where that is low, a last bit of the quotients would decide, or they overflow: there
+  // scores are counted from the best. Returns the best of them.
+  float divide(const float* source, float best, float temperature) {
     const VF divisor = VF::broadcast(temperature);
-    map(source, scores, vocab, [&](VF x) { return x / divisor; });
-    best /= temperature;
+    if (temperature >= kLow && std::isfinite(best / temperature)) {
+      map(source, scores, vocab, [&](VF x) { return x / divisor; });
+      return best / temperature;
+    }
+    const VF top = VF::broadcast(best);
+    map(source, scores, vocab, [&](VF x) { return (x - top) / divisor; });
+    return 0;
+  }
+
+  float penalized(float score, int32_t count) const {
+    const float repetition = args.repetition_penalty[row];
+    score = finite(score > 0 ? score / repetition : score * repetition);
+    score = finite(score - args.frequency_penalty[row] * static_cast<float>(count));
+    return count > 0 ? finite(score - args.presence_penalty[row]) : score;
+  }
+
+  // Adjusting a score does not ban its token.
+  static float finite(float x) {
+    constexpr float kMost = std::numeric_limits<float>::max();
+    return std::min(std::max(x, -kMost), kMost);
+  }
+
+  int32_t draw(const float* source, float best, float temperature) {
+    best = divide(source, best, temperature);
     Cutoff cutoff;
     if (args.top_k[row] > 0 && args.top_k[row] < vocab) cutoff.raise(top_k_cutoff(args.top_k[row]));
     if (args.top_p[row] < 1) cutoff.raise(top_p_cutoff(cutoff, best, args.top_p[row]));

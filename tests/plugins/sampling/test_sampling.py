@@ -133,6 +133,62 @@ def test_same_tokens_as_the_reference_for_any_settings(draw, vocab, rows):
     np.testing.assert_array_equal(tokens, expected)
 
 
+LOGITS = {
+    "usual": np.array([-3.5, 1.0, 9.0, 9.0, 8.5, -70.0, 0.0], np.float32),
+    "a last bit apart": np.nextafter(np.full(7, 20, np.float32), np.array([20, 20, 21, 0, 0, 21, 20], np.float32)),
+    "huge": np.array([3e38, -3e38, 3.3e38, 1e30, 0.0, 3.3e38, -1.0], np.float32),
+    "all far below zero": np.array([-3.1e38, -3.3e38, -3e38, -3e38, -3.2e38, -3.4e38, -3.3e38], np.float32),
+    "tiny": np.array([1e-7, 2e-7, -1e-7, 0.0, 3e-7, 3e-7, 1e-8], np.float32),
+}
+TEMPERATURES = [2.0**-126, 1e-38, 3e-38, 1e-30, 1e-10, 1e-6, 0.005, 0.01, 0.5, 1e3, 1e10, 1e25, 2.0**100]
+
+
+def exact_shares(logits, temperature, bias, keep):
+    """The distribution over tokens [V], in float64 all the way."""
+    scores = logits.astype(np.float64)
+    for token, value in bias.items():
+        scores[token] += value
+    weights = np.where(keep, np.exp((scores - scores.max()) / temperature), 0)
+    return weights / weights.sum()
+
+
+@pytest.mark.parametrize("kind", LOGITS)
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+def test_the_ends_of_float32(draw, kind, temperature):
+    """Shares of 800 draws beside float64's, with a ban, and with everything that cuts the tail."""
+    logits, draws, ban = LOGITS[kind], 800, {2: -np.inf}
+    temperature = float(np.float32(temperature))
+    for settings in (
+        Sampling(bias=ban),
+        Sampling(bias=ban, top_k=3),
+        Sampling(bias=ban, top_p=0.6),
+        Sampling(bias=ban, top_p=2.0**-126),
+        Sampling(bias=ban, min_p=0.3),
+        Sampling(bias=ban, top_k=4, top_p=0.9, min_p=2.0**-126),
+    ):
+        rows = [replace(settings, temperature=temperature, seed=5, position=i) for i in range(draws)]
+        tokens = draw(np.tile(logits, (draws, 1)), rows).token
+        shares = np.bincount(tokens, minlength=7) / draws
+        everything = np.isin(np.arange(7), [2], invert=True)
+        whole = exact_shares(logits, temperature, ban, everything)
+        order = sorted(np.flatnonzero(everything), key=lambda t: (-logits[t], t))[: settings.top_k or None]
+        before = np.cumsum([0, *whole[order]])[:-1] / whole[order].sum()
+        order = [t for t, mass in zip(order, before, strict=True) if mass < settings.top_p or settings.top_p == 1]
+        order = [t for t in order if whole[t] >= settings.min_p * whole.max()]
+        expected = exact_shares(logits, temperature, ban, np.isin(np.arange(7), order))
+        np.testing.assert_allclose(shares, expected, atol=0.08, err_msg=f"{settings}")
+        assert tokens[0] == sample(logits, rows[0])
+
+
+@pytest.mark.parametrize("temperature", [0, 2.0**-126, 1.0, 2.0**100])
+def test_penalties_that_overflow_ban_nothing(draw, temperature):
+    logits = np.array([[2e38, -2e38, 1e38]], np.float32)
+    settings = Sampling(temperature=temperature, prompt=(0, 1), output=(1,), repetition_penalty=1e-3, top_k=1)
+    assert draw(logits, [settings]).token == [0]
+    settings = replace(settings, repetition_penalty=1000, prompt=(0, 1, 2), bias={0: -np.inf, 2: -np.inf})
+    assert draw(logits, [settings]).token == [1]
+
+
 def test_a_row_does_not_depend_on_the_others(draw):
     rng = np.random.default_rng(0)
     logits = rng.standard_normal((9, 3000)).astype(np.float32) * 3
