@@ -65,5 +65,9 @@ class RequestError(EnginesmithError, ValueError):
     """A request that cannot be served: a parameter out of range, a prompt too long, a token id out of range."""
 
 
+class ChatTemplateError(RequestError):
+    """A chat template cannot be read, does not compile, refuses a conversation, or takes too much time or memory."""
+
+
 class RecipeError(EnginesmithError):
     """A recipe with an unknown key, a bad value, or a step that failed."""

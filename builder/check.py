@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..checkpoint.checkpoint import Checkpoint
+from ..checkpoint.tokenizer_files import has_tokenizer
 from ..checkpoint.weights import Weights
 from ..errors import BuildError
 from ..progress import Progress
@@ -17,6 +18,7 @@ from ..quantization.scheme import WeightType
 from ..runtime.engine_dir import EngineDir
 from ..runtime.executors.cpu import CpuExecutor
 from ..runtime.executors.executor import SequenceSlice
+from .checkpoint_tokenizer import tokenizer_of
 from .config import BuildConfig
 from .dequantized import load_dequantized
 from .lowering.schemes import DEFAULT_INT4_GROUP
@@ -150,12 +152,9 @@ def _log_softmax(x: np.ndarray) -> np.ndarray:
 def prompts_of(checkpoint: Checkpoint, vocab_size: int, max_seq_len: int) -> list[list[int]]:
     """Token ids of PROMPTS by the checkpoint's tokenizer, or, where it has none, of an arithmetic sequence."""
     length = min(MAX_PROMPT, max_seq_len)
-    path = checkpoint.path / "tokenizer.json"
-    if path.exists():
-        from tokenizers import Tokenizer
-
-        tokenizer = Tokenizer.from_file(str(path))
-        texts = [tokenizer.encode(text).ids[:length] for text in PROMPTS]
+    if has_tokenizer(checkpoint.path):
+        tokenizer = tokenizer_of(checkpoint.path)
+        texts = [tokenizer.encode(text)[:length] for text in PROMPTS]
         if all(texts) and all(token < vocab_size for ids in texts for token in ids):
             return texts
     return [[(start + 7919 * i) % vocab_size for i in range(length)] for start in (3, 11, 29)]

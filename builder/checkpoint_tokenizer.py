@@ -20,10 +20,3 @@ def tokenizer_of(folder: Path) -> Tokenizer:
             return load_tokenizer(Path(converted))
     except EngineError as error:
         raise CheckpointError(f"{error}. The tokenizer is damaged; download it again.") from None
-
-
-def beginning_of(tokenizer: Tokenizer) -> list[int]:
-    """The special tokens that it puts before every text, such as Gemma's <bos>."""
-    plain, whole = (tokenizer.encode("a", add_special_tokens=special) for special in (False, True))
-    at = next((i for i in range(len(whole)) if whole[i : i + len(plain)] == plain), 0)
-    return whole[:at]

@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..atomic import new_folder
+from ..checkpoint.chat_templates import find_chat_templates, save_chat_templates
 from ..checkpoint.checkpoint import Checkpoint, open_checkpoint
 from ..checkpoint.layouts.layout import Layout
 from ..checkpoint.layouts.registry import layout_of
 from ..checkpoint.sizes import check_sizes
 from ..checkpoint.tokenizer_files import has_tokenizer, save_tokenizer
 from ..checkpoint.weights import bind_weights
-from ..errors import BuildError, CheckpointError, EngineError, RequestError
+from ..errors import BuildError, ChatTemplateError, CheckpointError, EngineError
 from ..progress import Progress
 from ..runtime.engine_dir import TOKENIZER, EngineDir, write_engine
 from ..runtime.tokenizer import load_tokenizer
@@ -126,8 +127,10 @@ def _save_tokenizer(checkpoint: Checkpoint, folder: Path) -> str | None:
         reason = str(error).replace(str(folder), str(checkpoint.path))
         raise CheckpointError(f"{reason}. The tokenizer is damaged; download it again.") from None
     try:
-        _ = tokenizer.chat_template
-    except RequestError as error:
+        save_chat_templates(find_chat_templates(checkpoint.path), folder)
+        if tokenizer.chat_template is not None:
+            tokenizer.chat_template.check()
+    except ChatTemplateError as error:
         return str(error)
     return None
 

@@ -69,11 +69,6 @@ class Checkpoint:
         return tokenizer_files.tokenizer_files(self.path)
 
     @cached_property
-    def chat_template(self) -> str | None:
-        """The default chat template, a Jinja text."""
-        return tokenizer_files.chat_template(self.path)
-
-    @cached_property
     def eos_token_ids(self) -> tuple[int, ...]:
         """Every token that ends a sequence: those of config.json, generation_config.json and the tokenizer."""
         stated = [

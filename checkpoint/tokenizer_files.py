@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer: which files it is made of, its chat template, its end-of-sequence token."""
+"""A checkpoint's tokenizer: which files it is made of, its end-of-sequence token."""
 
 import shutil
 from collections.abc import Iterator
@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError
+from .chat_templates import template_files
 from .config import read_json, read_optional_json
 
-_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 _SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "merges.txt", "sentencepiece.bpe.model")
 _OTHERS = ("added_tokens.json", "chat_template.json", "generation_config.json")
 
@@ -20,34 +21,7 @@ def has_tokenizer(folder: Path) -> bool:
 
 def tokenizer_files(folder: Path) -> list[Path]:
     """The tokenizer's files that an engine needs and that are present, tokenizer.json first."""
-    return [path for name in _FILES if (path := folder / name).exists()]
-
-
-def chat_template(folder: Path) -> str | None:
-    """The default chat template: chat_template.jinja, else chat_template.json, else tokenizer_config.json's."""
-    jinja = folder / "chat_template.jinja"
-    if jinja.exists():
-        try:
-            return jinja.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"{jinja}: cannot be read as text: {error}.") from error
-    for name in ("chat_template.json", "tokenizer_config.json"):
-        path = folder / name
-        template = _default_template(read_optional_json(path).get("chat_template"), path)
-        if template is not None:
-            return template
-    return None
-
-
-def _default_template(value: object, path: Path) -> str | None:
-    """Templates come as one string, or as named ones: a list of {name, template}, or a dict."""
-    if isinstance(value, list):
-        value = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
-    if isinstance(value, dict):
-        value = value.get("default")
-    if value is not None and not isinstance(value, str):
-        raise CheckpointError(f"{path}: chat_template should be text or a list of named templates.")
-    return value
+    return [*(path for name in _FILES if (path := folder / name).exists()), *template_files(folder)]
 
 
 def eos_token(folder: Path) -> str | None:
@@ -74,20 +48,18 @@ def token_id(folder: Path, token: str) -> int | None:
 
 
 def save_tokenizer(folder: Path, output: Path) -> list[Path]:
-    """Copy a checkpoint's tokenizer into the folder `output`, with its chat template as chat_template.jinja.
+    """Copy a checkpoint's tokenizer into the folder `output`, without its chat templates.
 
     Where only a slow tokenizer's files exist, Transformers converts them; code in the checkpoint is never run.
     Raises CheckpointError where there is no tokenizer, or it cannot be converted.
     """
     output.mkdir(parents=True, exist_ok=True)
     if (folder / "tokenizer.json").exists():
-        for path in tokenizer_files(folder):
-            shutil.copyfile(path, output / path.name)
+        for name in _FILES:
+            if (folder / name).exists():
+                shutil.copyfile(folder / name, output / name)
     else:
         _convert_slow(folder, output)
-    template = chat_template(folder)
-    if template is not None:
-        (output / "chat_template.jinja").write_text(template, encoding="utf-8")
     return tokenizer_files(output)
 
 
@@ -96,6 +68,10 @@ def copy_tokenizer(folder: Path, output: Path) -> None:
     for name in (*_FILES, *_SLOW, *_OTHERS):
         if (folder / name).exists():
             shutil.copyfile(folder / name, output / name)
+    for path in template_files(folder):
+        copy = output / path.relative_to(folder)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, copy)
 
 
 def _convert_slow(folder: Path, output: Path) -> None:

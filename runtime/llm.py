@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from ..errors import EngineError, RequestError
+from ..errors import ChatTemplateError, EngineError, RequestError
 from .admission import Admission
 from .batcher.policies import CapacityPolicy
 from .engine import Engine
@@ -75,13 +75,15 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         priority: Sequence[int] | None = None,
+        add_special_tokens: bool = True,
     ) -> list[RequestOutput]:
         """Complete prompts together; outputs come in their order.
 
-        `sampling_params` is for all or one for each; so is `priority` (lower goes first). Raises RequestError before
-        anything runs when one of them cannot be served, EngineError when the engine failed.
+        `sampling_params` is for all or one for each; so is `priority` (lower goes first). `add_special_tokens` puts
+        around a text what the tokenizer puts there, unless the text already begins with it, as a rendered chat may.
+        Raises RequestError before anything runs when one of them cannot be served, EngineError when the engine failed.
         """
-        return self._run(_prompt_list(prompts), sampling_params, priority)
+        return self._run(_prompt_list(prompts), sampling_params, priority, add_special_tokens)
 
     def chat(
         self,
@@ -89,16 +91,22 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
         priority: Sequence[int] | None = None,
+        add_special_tokens: bool = False,
         **template_options: Any,
     ) -> list[RequestOutput]:
-        """Answer one conversation or several. `template_options` go to `render_chat`."""
+        """Answer one conversation or several. `template_options` go to `render_chat`.
+
+        Templates write special tokens themselves, so none are added unless `add_special_tokens` asks for it.
+        """
         _require_list("messages", messages)
         conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
         prompts = [self.render_chat(conversation, **template_options) for conversation in conversations]  # type: ignore
-        return self._run(prompts, sampling_params, priority, add_special_tokens=False)
+        return self._run(prompts, sampling_params, priority, add_special_tokens)
 
     def render_chat(self, messages: Sequence[Message], **template_options: Any) -> str:
         """A conversation as the prompt that the model's chat template makes of it; see `ChatTemplate.render`."""
+        if self.manifest.model.chat_template_error:
+            raise ChatTemplateError(self.manifest.model.chat_template_error)
         template = self.tokenizer.chat_template
         if template is None:
             raise RequestError("this model has no chat template: use generate with a prompt in the model's own format")
@@ -119,10 +127,17 @@ class LLM:
         return self._follow(request)
 
     def stream_chat(
-        self, messages: Sequence[Message], sampling_params: SamplingParams | None = None, **template_options: Any
+        self,
+        messages: Sequence[Message],
+        sampling_params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        add_special_tokens: bool = False,
+        **template_options: Any,
     ) -> Iterator[CompletionOutput]:
-        """`stream` for a conversation. `template_options` go to `render_chat`."""
-        return self.stream(self.render_chat(messages, **template_options), sampling_params, add_special_tokens=False)
+        """`stream` for a conversation, with the options of `chat`."""
+        prompt = self.render_chat(messages, **template_options)
+        return self.stream(prompt, sampling_params, priority=priority, add_special_tokens=add_special_tokens)
 
     def compute_logits(self, token_ids: Sequence[int], chunks: Sequence[int] | None = None) -> "np.ndarray":
         """Logits after each token of a prompt, float32 [len(token_ids), vocab_size]; see `logits.compute_logits`."""
@@ -152,8 +167,7 @@ class LLM:
         prompts: Sequence[Prompt],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None,
         priority: Sequence[int] | None,
-        *,
-        add_special_tokens: bool = True,
+        add_special_tokens: bool,
     ) -> list[RequestOutput]:
         default = sampling_params or self.default_sampling_params
         params = _one_each("sampling_params", default, SamplingParams, len(prompts))

@@ -1,12 +1,15 @@
 """An engine's tokenizer: the `tokenizers` library on its tokenizer.json, and what the other tokenizer files add."""
 
-import json
+import re
 from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import EngineError, RequestError
+from ..checkpoint.chat_templates import find_chat_templates
+from ..checkpoint.config import read_optional_json
+from ..checkpoint.tokenizers_library import library_errors
+from ..errors import CheckpointError, EngineError, RequestError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as RustTokenizer
@@ -27,34 +30,46 @@ class Tokenizer:
         self._pieces: dict[int, tuple[str, bytes | None]] = {}
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        """Token ids of a text; with what the tokenizer puts around a text (often a beginning-of-sequence token)."""
-        try:
-            return self._rust.encode(text, add_special_tokens=add_special_tokens).ids
-        except TypeError:  # half of a surrogate pair, which no encoding has
-            place = next((at for at, character in enumerate(text) if "\ud800" <= character <= "\udfff"), 0)
-            raise RequestError(f"prompt is not valid Unicode text: a lone surrogate at character {place}") from None
+        """Token ids of a text; with what the tokenizer puts around a text (often a beginning-of-sequence token).
+
+        A text that already begins with those tokens does not get them twice. Raises RequestError for a text that cannot
+        be encoded.
+        """
+        token_ids = self._encode(text, add_special_tokens)
+        if not add_special_tokens:
+            return token_ids
+        begins = len(self.beginning)
+        return token_ids[begins:] if begins and token_ids[begins : 2 * begins] == self.beginning else token_ids
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Text of a whole sequence."""
-        return self._rust.decode(token_ids, skip_special_tokens=skip_special_tokens)
+        with library_errors(_decoding_failed):
+            return self._rust.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def piece(self, token: int) -> tuple[str, bytes | None]:
         """What a token adds to a text before it; and its bytes, if by themselves they are not whole characters."""
         piece = self._pieces.get(token)
         if piece is None:
             text = self.continuation([token])
-            data = _token_bytes(self._rust.id_to_token(token) or "") if _REPLACEMENT in text else None
+            data = _token_bytes(self._token(token)) if _REPLACEMENT in text else None
             piece = self._pieces[token] = (text, data)
         return piece
 
     def continuation(self, token_ids: Sequence[int]) -> str:
         """Text that the tokens add to a text before them, special tokens included."""
         anchor, anchor_text = self._anchor
-        return self._rust.decode([*anchor, *token_ids], skip_special_tokens=False)[len(anchor_text) :]
+        return self.decode([*anchor, *token_ids], skip_special_tokens=False)[len(anchor_text) :]
 
     def decode_token(self, token: int) -> str:
         """Text of one token by itself, special or not."""
-        return self._rust.decode([token], skip_special_tokens=False)
+        return self.decode([token], skip_special_tokens=False)
+
+    @cached_property
+    def beginning(self) -> list[int]:
+        """The special tokens that it puts before every text, such as Gemma's <bos>."""
+        plain, whole = self._encode("a", False), self._encode("a", True)
+        at = next((i for i in range(len(whole)) if whole[i : i + len(plain)] == plain), 0)
+        return whole[:at]
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -72,19 +87,19 @@ class Tokenizer:
 
     @cached_property
     def chat_template(self) -> "ChatTemplate | None":
-        """The model's own chat template, or None."""
+        """The model's own chat templates, or None. Raises ChatTemplateError where they cannot be read."""
         from .chat_template import ChatTemplate
 
-        source = self._chat_template_source()
-        return None if source is None else ChatTemplate(source, self.special_tokens)
+        templates = find_chat_templates(self._folder)
+        return ChatTemplate(templates, self.special_tokens) if templates else None
 
     @cached_property
     def _anchor(self) -> tuple[list[int], str]:
         """A token of plain text that shows what follows it unchanged, and its text."""
         candidates = [self._rust.token_to_id(text) for text in ("a", "▁a", "A", "▁the", "the", "0", ".")]
         for token in [token for token in candidates if token is not None]:
-            text = self._rust.decode([token], skip_special_tokens=False)
-            if text and _REPLACEMENT not in text and self._rust.decode([token, token]).startswith(text):
+            text = self.decode_token(token)
+            if text and _REPLACEMENT not in text and self.decode([token, token]).startswith(text):
                 return [token], text
         return [], ""
 
@@ -92,30 +107,25 @@ class Tokenizer:
         from tokenizers import Tokenizer as RustTokenizer
 
         path = self._folder / "tokenizer.json"
-        try:
+        with library_errors(lambda error: EngineError(f"{path} cannot be read: {error}")):
             tokenizer = RustTokenizer.from_file(str(path))
-        except Exception as error:  # the library raises bare Exception
-            raise EngineError(f"{path} cannot be read: {error}") from None
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
         return tokenizer
 
-    def _chat_template_source(self) -> str | None:
-        path = self._folder / "chat_template.jinja"
-        if path.is_file():
-            return path.read_text(encoding="utf-8")
-        source = self._config.get("chat_template")
-        if isinstance(source, list):  # several by name
-            source = {entry["name"]: entry["template"] for entry in source}.get("default")
-        return source
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        with library_errors(lambda error: _unencodable(text, error)):
+            return self._rust.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def _token(self, token: int) -> str:
+        """A token as the vocabulary writes it."""
+        return self._rust.id_to_token(token) or ""
 
     def _read_json(self, name: str) -> dict[str, Any]:
         try:
-            return json.loads((self._folder / name).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            raise EngineError(f"{self._folder / name} cannot be read: {error}") from None
+            return read_optional_json(self._folder / name)
+        except CheckpointError as error:
+            raise EngineError(str(error)) from None
 
 
 class NoTokenizer(Tokenizer):
@@ -136,7 +146,7 @@ class NoTokenizer(Tokenizer):
     def chat_template(self) -> "ChatTemplate | None":
         return None
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
         raise RequestError("this engine has no tokenizer, its checkpoint had none: give prompts as token ids")
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
@@ -149,6 +159,17 @@ class NoTokenizer(Tokenizer):
         return "", None
 
 
+def _unencodable(text: str, error: str) -> RequestError:
+    place = next((at for at, character in enumerate(text) if "\ud800" <= character <= "\udfff"), None)
+    if place is None:
+        return RequestError(f"this model's tokenizer fails on the prompt: {error}")
+    return RequestError(f"prompt is not valid Unicode text: a lone surrogate at character {place}")
+
+
+def _decoding_failed(error: str) -> EngineError:
+    return EngineError(f"this model's tokenizer fails on tokens that the model wrote: {error}")
+
+
 def load_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of an engine, or one that only refuses text where the engine has none."""
     return Tokenizer(folder) if (folder / "tokenizer.json").is_file() else NoTokenizer()
@@ -156,7 +177,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
 
 def _token_bytes(token: str) -> bytes | None:
     """The bytes that a token of a byte-level or byte-fallback vocabulary stands for; None if it is none of those."""
-    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+    if re.fullmatch("<0x[0-9A-Fa-f]{2}>", token):
         return bytes([int(token[3:5], 16)])
     byte_of = _byte_alphabet()
     return bytes(byte_of[character] for character in token) if all(c in byte_of for c in token) else None

@@ -15,7 +15,6 @@ from ...progress import NoProgress, Progress
 from ...quantization.quality import Quality
 from ...quantization.texts import TOPICS, evaluation_text
 from ...runtime.tokenizer import NoTokenizer
-from ..checkpoint_tokenizer import beginning_of
 from ..quantize.report import LayerReport
 from .layers import read_layers, weight_errors
 from .subjects import CheckpointSubject, EngineSubject, Subject, open_subject
@@ -144,7 +143,7 @@ def _tokens(models: Sequence[Subject], content: str, most: int | None) -> tuple[
         if isinstance(model.tokenizer, NoTokenizer):
             raise EvaluationError(f"{model.name} has no tokenizer, so no text can be evaluated")
         plain = model.tokenizer.encode(content, add_special_tokens=False)[:most]
-        found.append((beginning_of(model.tokenizer), plain))
+        found.append((model.tokenizer.beginning, plain))
     if any(tokens != found[0] for tokens in found):
         raise EvaluationError(
             f"{models[0].name} and {models[-1].name} split the text into different tokens, so their predictions "

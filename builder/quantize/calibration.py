@@ -14,7 +14,7 @@ from ...errors import BuildError, shown
 from ...progress import Progress
 from ...quantization.texts import TOPICS, calibration_text
 from ...runtime.tokenizer import NoTokenizer, Tokenizer
-from ..checkpoint_tokenizer import beginning_of, tokenizer_of
+from ..checkpoint_tokenizer import tokenizer_of
 from .config import QuantizeConfig
 from .text_files import read_texts
 
@@ -84,7 +84,7 @@ def beginning(checkpoint: Checkpoint, tokenizer: Tokenizer, vocab_size: int) -> 
     """What every sequence begins with: the tokens that the tokenizer puts before a text; without one, config.json's
     beginning-of-sequence token."""
     if not isinstance(tokenizer, NoTokenizer):
-        return beginning_of(tokenizer)
+        return tokenizer.beginning
     stated = checkpoint.config.get("bos_token_id")
     return [stated] if isinstance(stated, int) and 0 <= stated < vocab_size else []
 

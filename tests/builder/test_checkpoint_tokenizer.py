@@ -1,22 +1,16 @@
-"""The tokenizer of a checkpoint, and what it puts before a text."""
+"""The tokenizer of a checkpoint."""
 
 from pathlib import Path
 
 import pytest
-from char_tokenizer import write_char_tokenizer
 
-from enginesmith.builder.checkpoint_tokenizer import beginning_of, tokenizer_of
+from enginesmith.builder.checkpoint_tokenizer import tokenizer_of
 from enginesmith.errors import CheckpointError
 from enginesmith.runtime.tokenizer import NoTokenizer
 
 
 def test_a_checkpoint_without_a_tokenizer(tmp_path: Path) -> None:
     assert isinstance(tokenizer_of(tmp_path), NoTokenizer)
-
-
-def test_a_tokenizer_that_puts_nothing_before_a_text(tmp_path: Path) -> None:
-    write_char_tokenizer(tmp_path)
-    assert beginning_of(tokenizer_of(tmp_path)) == []
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_open(make_checkpoint) -> None:
     assert checkpoint.generation_config == {"top_k": 5}
     assert (checkpoint.num_parameters, checkpoint.nbytes) == (10, 32)
     assert np.array_equal(checkpoint.read("a"), TENSORS["a"])
-    assert (checkpoint.tokenizer_files, checkpoint.chat_template, checkpoint.eos_token_ids) == ([], None, ())
+    assert (checkpoint.tokenizer_files, checkpoint.eos_token_ids) == ([], ())
 
 
 def test_unknown_tensor(make_checkpoint) -> None:

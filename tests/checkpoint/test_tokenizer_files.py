@@ -4,35 +4,10 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
 
-from enginesmith.checkpoint.tokenizer_files import chat_template, save_tokenizer, token_id, tokenizer_files
+from enginesmith.checkpoint.tokenizer_files import copy_tokenizer, save_tokenizer, token_id, tokenizer_files
 from enginesmith.errors import CheckpointError
 
 TENSORS = {"a": np.ones(1, np.float32)}
-NAMED = [{"name": "tools", "template": "T"}, {"name": "default", "template": "D"}]
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({}, None),
-        ({"tokenizer_config.json": {"chat_template": "C"}}, "C"),
-        ({"tokenizer_config.json": {"chat_template": NAMED}}, "D"),
-        ({"tokenizer_config.json": {"chat_template": NAMED[:1]}}, None),
-        ({"tokenizer_config.json": {"chat_template": "C"}, "chat_template.json": {"chat_template": "J"}}, "J"),
-        ({"chat_template.jinja": "X", "chat_template.json": {"chat_template": "J"}}, "X"),
-    ],
-)
-def test_chat_template(make_checkpoint, files: dict, expected: str | None) -> None:
-    assert chat_template(make_checkpoint(TENSORS, files=files)) == expected
-
-
-def test_bad_chat_templates(make_checkpoint) -> None:
-    folder = make_checkpoint(TENSORS, files={"tokenizer_config.json": {"chat_template": 5}})
-    with pytest.raises(CheckpointError, match=r"tokenizer_config\.json: chat_template should be text"):
-        chat_template(folder)
-    (folder / "chat_template.jinja").write_bytes(b"\xff\xff")
-    with pytest.raises(CheckpointError, match="cannot be read as text"):
-        chat_template(folder)
 
 
 @pytest.mark.parametrize(
@@ -54,10 +29,18 @@ def test_token_id(make_checkpoint, model: object, token: str, expected: int | No
 def test_save_copies_what_an_engine_needs(make_checkpoint, tmp_path: Path) -> None:
     files = {"tokenizer.json": "{}", "tokenizer_config.json": {"chat_template": "C"}, "vocab.json": "{}", "x.py": "1"}
     saved = save_tokenizer(make_checkpoint(TENSORS, files=files), tmp_path / "out")
-    assert [path.name for path in saved] == ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
+    assert [path.name for path in saved] == ["tokenizer.json", "tokenizer_config.json"]
     assert saved == tokenizer_files(tmp_path / "out")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(path.name for path in saved)
-    assert (tmp_path / "out" / "chat_template.jinja").read_text() == "C"
+
+
+def test_a_copy_has_every_template(make_checkpoint, tmp_path: Path) -> None:
+    folder = make_checkpoint(TENSORS, files={"tokenizer.json": "{}", "chat_template.jinja": "D"})
+    (folder / "additional_chat_templates").mkdir()
+    (folder / "additional_chat_templates" / "tool_use.jinja").write_text("T")
+    copy_tokenizer(folder, tmp_path)
+    names = ["tokenizer.json", "chat_template.jinja", "additional_chat_templates/tool_use.jinja"]
+    assert tokenizer_files(tmp_path) == [tmp_path / name for name in names]
 
 
 def test_no_tokenizer(make_checkpoint, tmp_path: Path) -> None:

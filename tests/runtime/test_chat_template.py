@@ -1,13 +1,14 @@
 """Chat templates: the same text as Transformers' apply_chat_template, and nothing a template should not do."""
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer as RustTokenizer
 from tokenizers import models
 
-from enginesmith.errors import RequestError
+from enginesmith.errors import ChatTemplateError, RequestError
 from enginesmith.runtime.chat_template import ChatTemplate
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -76,6 +77,10 @@ THOUGHTS = [
 NESTED = [{"role": "a", "content": "abba", "children": [{"role": "b"}, {"role": "c", "children": [{"role": "d"}]}]}]
 
 
+def template_of(source: str, special_tokens: Mapping[str, str]) -> ChatTemplate:
+    return ChatTemplate({"default": source}, special_tokens)
+
+
 @pytest.fixture(scope="module")
 def transformers_tokenizer() -> Any:
     transformers = pytest.importorskip("transformers")
@@ -98,7 +103,7 @@ def transformers_tokenizer() -> Any:
 def test_same_text_as_transformers(
     transformers_tokenizer: Any, template: str, messages: list[dict[str, Any]], options: dict[str, Any]
 ):
-    ours = ChatTemplate(template, SPECIAL)
+    ours = template_of(template, SPECIAL)
     try:
         expected = transformers_tokenizer.apply_chat_template(
             messages, chat_template=template, tokenize=False, **options
@@ -111,19 +116,19 @@ def test_same_text_as_transformers(
 
 
 def test_a_template_may_refuse():
-    template = ChatTemplate("{{ raise_exception('roles must alternate') }}", SPECIAL)
+    template = template_of("{{ raise_exception('roles must alternate') }}", SPECIAL)
     with pytest.raises(RequestError, match="roles must alternate"):
         template.render(PLAIN)
 
 
 def test_the_date_is_todays():
-    year = ChatTemplate("{{ strftime_now('%Y') }}", SPECIAL).render(PLAIN)
+    year = template_of("{{ strftime_now('%Y') }}", SPECIAL).render(PLAIN)
     assert year == time.strftime("%Y")
 
 
 def test_large_numbers_are_no_offence():
     source = "{% macro f(n) %}{{ n + 1 }}{% endmacro %}{{ f(1700000000) }} {{ 10 ** 12 }} {{ x | default(9**10) }}"
-    assert ChatTemplate(source, SPECIAL).render(PLAIN) == "1700000001 1000000000000 3486784401"
+    assert template_of(source, SPECIAL).render(PLAIN) == "1700000001 1000000000000 3486784401"
 
 
 @pytest.mark.parametrize(
@@ -131,12 +136,55 @@ def test_large_numbers_are_no_offence():
 )
 def test_messages_must_be_messages(messages: Any):
     with pytest.raises(RequestError, match="messages"):
-        ChatTemplate(CHATML, SPECIAL).render(messages)
+        template_of(CHATML, SPECIAL).render(messages)
 
 
 def test_a_broken_template_is_an_error():
-    with pytest.raises(RequestError, match="does not compile"):
-        ChatTemplate("{% for x in %}", SPECIAL)
+    template = template_of("{% for x in %}", SPECIAL)
+    for attempt in (template.check, lambda: template.render(PLAIN)):
+        with pytest.raises(ChatTemplateError, match="does not compile"):
+            attempt()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for x in " * 30 + "x" + " %}{% endfor %}" * 30,
+        "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
+        "{% for x in messages %}" * 25 + "{% endfor %}" * 25,
+        "{{ 1" + "0" * 5000 + " }}",
+        "{{ x | no_such_filter }}",
+        "{{ 10 ** 5000 }}",
+        "{% extends 5 %}{{ \0 }}",
+        "{{ '\ud800' }}{% if %}",
+    ],
+)
+def test_whatever_does_not_compile_is_one_error(source: str):
+    with pytest.raises(ChatTemplateError, match="does not compile"):
+        template_of(source, SPECIAL).check()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'x'.encode('no such encoding') }}",
+        "{{ {}['a'].b.c }}",
+        "{{ [][5].x }}",
+        "{{ 1 / 0 }}",
+        "{{ 'a' + 1 }}",
+        "{{ messages.pop() }}",
+        "{% include 'x' %}",
+        "{{ '{0.__class__}'.format(1) }}{{ 5 | int(base=99) }}{{ 'x' | tojson(default=1) }}",
+        "{{ strftime_now(5) }}",
+        "{{ raise_exception() }}",
+        "{{ cycler() }}",
+        "{{ loop(1) }}",
+        "{{ self.block() }}",
+    ],
+)
+def test_whatever_goes_wrong_is_one_error(source: str):
+    with pytest.raises(ChatTemplateError, match=r"the chat template (refused|failed on) the conversation"):
+        template_of(source, SPECIAL).render(PLAIN)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +201,7 @@ def test_a_broken_template_is_an_error():
     ],
 )
 def test_the_sandbox_holds(source: str):
-    template = ChatTemplate(source, SPECIAL)
+    template = template_of(source, SPECIAL)
     try:
         text = template.render(PLAIN)
     except RequestError:
@@ -185,51 +233,91 @@ def test_the_sandbox_holds(source: str):
         "{{ '%100000000000d' % 1 }}",
         "{{ '%100000000000d' | format(1) }}",
         "{{ '{:100000000000d}'.format(1) }}",
+        "{{ lipsum(n=10**7) }}",
+        "{{ messages|tojson(indent=10**9) }}",
+        "{{ messages|tojson(separators=('x' * 10**8, 'y' * 10**8)) }}",
+        "{{ ('a'*1000000)|replace('a', 'b'*1000000) }}",
+        "{{ (['a'*1000000]*4000)|join }}",
+        "{{ ('a\n'*1000000)|indent(10**6) }}",
+        "{{ ('a'*1000).translate({97: 'b'*10**7}) }}",
+        "{{ 'a'.encode() * 10**12 }}",
+        "{{ (1).to_bytes(10**12, 'big') }}",
+        "{% set x = 10**60 %}{{ ((x**64)**64)**64 }}",
+        *(
+            "{% set n = namespace(a=[0], b=[0]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}"
+            "{% set n.b = [n.b, n.b] %}{% endfor %}" + use
+            for use in ("{{ n.a == n.b }}", "{{ [n.a, n.b] | sort }}", "{{ n.a }}", "{{ n.a | tojson }}")
+        ),
+        "{% set n = namespace(a=(0,)) %}{% for i in range(60) %}{% set n.a = (n.a, n.a) %}{% endfor %}{{ {n.a: 1} }}",
     ],
 )
 def test_a_template_cannot_run_away(source: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("enginesmith.runtime.template_sandbox._MAX_SECONDS", 0.5)
-    template = ChatTemplate(source, SPECIAL)
     start = time.monotonic()
-    with pytest.raises(RequestError, match="chat template"):
-        template.render(PLAIN)
+    monkeypatch.setattr("enginesmith.runtime.template_process.MAX_SECONDS", 0.3)
+    with pytest.raises(ChatTemplateError):
+        template_of(source, SPECIAL).render(PLAIN)
+    monkeypatch.undo()
     assert time.monotonic() - start < 10
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{{ lipsum(n=10**7) }}",
-        "{{ messages|tojson(indent=10**9) }}",
-        "{{ ('a'*1000000).replace('a', 'b'*1000000) }}",
-        "{{ ('a'*1000000)|replace('a', 'b'*1000000) }}",
-        "{{ (['a'*1000000]*4000)|join }}",
-        "{{ ('b'*1000000).join(['a']*4000) }}",
-        "{{ 'a\\t'.expandtabs(tabsize=10**10) }}",
-        "{{ 5|round(10**9, 'ceil') }}",
-        "{% set x = 10**60 %}{{ ((x**64)**64)**64 }}",
-    ],
-)
-def test_what_would_be_huge_is_refused_before_it_is_made(template: str):
-    began = time.monotonic()
-    with pytest.raises(RequestError, match="chat template refused"):
-        ChatTemplate(template, {}).render([{"role": "user", "content": "hi"}])
-    assert time.monotonic() - began < 2
+    assert template_of(CHATML, SPECIAL).render(PLAIN)
 
 
 def test_small_replacements_and_joins_are_made():
     template = "{{ 'a,b'|replace(',', '-') }} {{ messages|join('+', attribute='role') }} {{ ', '.join(['a', 'b']) }}"
     assert (
-        ChatTemplate(template, {}).render([{"role": r, "content": ""} for r in ("user", "tool")])
-        == "a-b user+tool a, b"
+        template_of(template, {}).render([{"role": r, "content": ""} for r in ("user", "tool")]) == "a-b user+tool a, b"
     )
 
 
-def test_messages_that_contain_themselves():
-    message: dict[str, Any] = {"role": "user", "content": "hi"}
-    message["more"] = message
-    with pytest.raises(RequestError, match="contain themselves"):
-        ChatTemplate(CHATML, {}).render([message])
+NAMED = {"default": "D", "tool_use": "T{{ tools }}", "rag": "R"}
+
+
+@pytest.mark.parametrize("names", [("default",), ("tool_use",), ("default", "tool_use"), ("rag",), tuple(NAMED)])
+@pytest.mark.parametrize("tools", [None, [], TOOL_LIST], ids=["none", "empty", "one"])
+@pytest.mark.parametrize("asked", [None, "rag", "tool_use", "other", "{{ messages[0].role }}"])
+def test_the_template_that_transformers_chooses(
+    transformers_tokenizer: Any, names: tuple[str, ...], tools: Any, asked: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    templates = {name: NAMED[name] for name in names}
+    monkeypatch.setattr(transformers_tokenizer, "chat_template", templates)
+    ours = ChatTemplate(templates, SPECIAL)
+    try:
+        expected = transformers_tokenizer.apply_chat_template(PLAIN, tokenize=False, tools=tools, chat_template=asked)
+        if asked in ("other", *NAMED) and asked not in names:
+            raise ValueError("it takes a name that no template has for a template")
+    except ValueError:
+        with pytest.raises(ChatTemplateError, match=f"no chat template '{asked or 'default'}'"):
+            ours.render(PLAIN, tools=tools, chat_template=asked)
+        return
+    assert ours.render(PLAIN, tools=tools, chat_template=asked) == expected
+
+
+def _nested(depth: int) -> Any:
+    value: Any = {}
+    for _ in range(depth):
+        value = {"role": "user", "content": [value]}
+    return value
+
+
+def _cyclic() -> Any:
+    value: dict[str, Any] = {"role": "user", "content": "hi"}
+    value["more"] = value
+    return value
+
+
+@pytest.mark.parametrize("value", [_nested(2000), _cyclic()], ids=["deep", "cyclic"])
+@pytest.mark.parametrize("name", ["messages", "tools", "documents", "whatever"])
+def test_data_without_end(name: str, value: Any):
+    arguments = {"messages": PLAIN, name: [value]}
+    with pytest.raises(RequestError, match=f"{name} contains itself, or is nested more than 100 deep"):
+        template_of(CHATML, {}).render(**arguments)
+
+
+@pytest.mark.parametrize(
+    "content", [5, {"text": "a"}, [5], [{"text": 5}], [["text"]], [{"type": "image"}], [], True, ({"text": None},)]
+)
+def test_only_text_can_be_continued(content: Any):
+    with pytest.raises(RequestError, match="has no text to continue"):
+        template_of(CHATML, {}).render([{"role": "user", "content": content}], continue_final_message=True)
 
 
 @pytest.mark.parametrize(
@@ -237,6 +325,6 @@ def test_messages_that_contain_themselves():
     [({"role": "user"}, r"messages\[1\], of role 'user', has no 'content'"), ({"content": "x"}, "has no 'role'")],
 )
 def test_a_message_without_its_parts_is_named(message: dict[str, str], said: str) -> None:
-    template = ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}", {})
+    template = template_of("{% for m in messages %}{{ m.content }}{% endfor %}", {})
     with pytest.raises(RequestError, match=said):
         template.render([{"role": "system", "content": "s"}, message])

@@ -207,6 +207,26 @@ def test_advised_max_tokens_end_where_the_room_does(llm: LLM):
         admission.admit([1, 2, 3], SamplingParams(max_tokens=4097))
 
 
+def test_special_tokens_are_added_where_asked_and_never_twice(llm: LLM):
+    from tokenizers import processors
+
+    start = processors.TemplateProcessing(single="<|start|> $A", special_tokens=[("<|start|>", 1)])
+    llm.tokenizer._rust.post_processor = start  # type: ignore[assignment]
+    messages = [{"role": "user", "content": "the fox?"}]
+    prompt = llm.render_chat(messages)  # begins with <|start|>
+    chat = llm.chat(messages, GREEDY)[0].prompt_token_ids
+    assert chat[:1] == [1] != chat[1:2]
+    for output in (*llm.generate([prompt] * 2, GREEDY), *llm.chat(messages, GREEDY, add_special_tokens=True)):
+        assert output.prompt_token_ids == chat
+    with_start, without = (
+        llm.generate("the fox", GREEDY, add_special_tokens=added)[0].prompt_token_ids for added in (True, False)
+    )
+    assert with_start == [1, *without]
+    assert [piece.text for piece in llm.stream_chat(messages, GREEDY, add_special_tokens=True)] == [
+        piece.text for piece in llm.stream(prompt, GREEDY)
+    ]
+
+
 def test_default_sampling_params_come_from_the_checkpoint(llm: LLM):
     assert llm.default_sampling_params == SamplingParams(temperature=0.5, top_k=40)
     assert len(llm.generate("x")[0].outputs[0].token_ids) <= 16
