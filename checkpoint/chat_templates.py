@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from ..errors import ChatTemplateError, CheckpointError, shown, size
+from ..json_files import read_bytes
 from .config import read_optional_json
 
 DEFAULT = "default"
@@ -53,13 +54,9 @@ def _name(path: Path) -> str:
 
 def _text(path: Path) -> str:
     try:
-        if (found := path.stat().st_size) > _MAX_BYTES:
-            raise ChatTemplateError(f"{path} has {size(found)}; a chat template may have {size(_MAX_BYTES)}")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ChatTemplateError(f"{path} cannot be read: {error.strerror or error}") from None
+        return read_bytes(path, ChatTemplateError, max_bytes=_MAX_BYTES).decode()
     except UnicodeDecodeError as error:
-        raise ChatTemplateError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}") from None
+        raise ChatTemplateError(f"{path}: not text in UTF-8: {error.reason} at byte {error.start}") from None
 
 
 def _named(value: object, path: Path) -> dict[str, str]:
@@ -81,8 +78,6 @@ def _checked(name: object, text: object, path: Path) -> tuple[str, str]:
         raise ChatTemplateError(
             f"{path}: chat_template should hold names and texts; found {shown(name)}: {shown(text)}"
         )
-    if len(data := text.encode("utf-8", "replace")) > _MAX_BYTES:
-        raise ChatTemplateError(f"{path}: chat template {name} has {size(len(data))}; it may have {size(_MAX_BYTES)}")
-    if data.decode() != text:
-        raise ChatTemplateError(f"{path}: chat template {name} is not valid Unicode text: a lone surrogate in it")
+    if (found := len(text.encode())) > _MAX_BYTES:
+        raise ChatTemplateError(f"{path}: chat template {name} has {size(found)}; the limit is {size(_MAX_BYTES)}")
     return name, text

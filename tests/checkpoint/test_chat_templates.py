@@ -74,7 +74,7 @@ def test_what_is_saved_is_found(tmp_path: Path) -> None:
     ids=range(21),
 )
 def test_what_is_no_template(tmp_path: Path, value: Any) -> None:
-    with pytest.raises(ChatTemplateError, match=r"tokenizer_config\.json: chat.template"):
+    with pytest.raises(ChatTemplateError, match=r"tokenizer_config\.json: (chat.template|not valid JSON)"):
         find_chat_templates(_write(tmp_path, {"tokenizer_config.json": {"chat_template": value}}))
 
 
@@ -102,14 +102,14 @@ def test_any_value_is_templates_or_our_error(tmp_path_factory: pytest.TempPathFa
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "chat_template.jinja"
     path.write_bytes(b"ab\xff\xff")
-    with pytest.raises(ChatTemplateError, match="is not text in UTF-8: invalid start byte at byte 2"):
+    with pytest.raises(ChatTemplateError, match="not text in UTF-8: invalid start byte at byte 2"):
         find_chat_templates(tmp_path)
     path.write_bytes(b" " * (2 << 20))
-    with pytest.raises(ChatTemplateError, match=r"has 2\.1 MB; a chat template may have 1\.0 MB"):
+    with pytest.raises(ChatTemplateError, match=r"2\.1 MB long; the limit is 1\.0 MB"):
         find_chat_templates(tmp_path)
     path.unlink()
     path.mkdir()
-    with pytest.raises(ChatTemplateError, match="cannot be read: Is a directory"):
+    with pytest.raises(ChatTemplateError, match="not a regular file"):
         find_chat_templates(tmp_path)
     path.rmdir()
     (tmp_path / "tokenizer_config.json").write_text("[" * 100_000)
