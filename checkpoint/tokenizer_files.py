@@ -1,16 +1,21 @@
 """A checkpoint's tokenizer: which files it is made of, its end-of-sequence token."""
 
+import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, shown
 from .chat_templates import template_files
 from .config import read_json, read_optional_json
+from .sentencepiece_model import convert_sentencepiece, piece_id
+from .tokenizers_library import library_errors
 
 _FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-_SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "merges.txt", "sentencepiece.bpe.model")
+_SENTENCEPIECE = "tokenizer.model"
+_SLOW = (_SENTENCEPIECE, "spiece.model", "vocab.json", "vocab.txt", "merges.txt", "sentencepiece.bpe.model")
 _OTHERS = ("added_tokens.json", "chat_template.json", "generation_config.json")
 
 
@@ -32,10 +37,11 @@ def eos_token(folder: Path) -> str | None:
 
 
 def token_id(folder: Path, token: str) -> int | None:
-    """The id of a token, looked up in tokenizer.json's added tokens, then in its vocabulary."""
+    """The id of a token: among tokenizer.json's added tokens, in its vocabulary, else in tokenizer.model."""
     path = folder / "tokenizer.json"
     if not path.exists():
-        return None
+        model = folder / _SENTENCEPIECE
+        return piece_id(model, token) if model.exists() else None
     tokenizer = read_json(path)
     for entry in tokenizer.get("added_tokens") or ():
         if isinstance(entry, dict) and entry.get("content") == token and isinstance(entry.get("id"), int):
@@ -50,14 +56,17 @@ def token_id(folder: Path, token: str) -> int | None:
 def save_tokenizer(folder: Path, output: Path) -> list[Path]:
     """Copy a checkpoint's tokenizer into the folder `output`, without its chat templates.
 
-    Where only a slow tokenizer's files exist, Transformers converts them; code in the checkpoint is never run.
-    Raises CheckpointError where there is no tokenizer, or it cannot be converted.
+    A tokenizer.json is taken as it is, whatever class tokenizer_config.json names. tokenizer.model alone is converted
+    with the ids that SentencePiece gives. Of other slow tokenizers' files Transformers makes a tokenizer.json; code in the
+    checkpoint is never run. Raises CheckpointError where there is no tokenizer, or it cannot be converted.
     """
     output.mkdir(parents=True, exist_ok=True)
     if (folder / "tokenizer.json").exists():
         for name in _FILES:
             if (folder / name).exists():
                 shutil.copyfile(folder / name, output / name)
+    elif (folder / _SENTENCEPIECE).exists():
+        _convert_sentencepiece(folder, output)
     else:
         _convert_slow(folder, output)
     return tokenizer_files(output)
@@ -74,21 +83,49 @@ def copy_tokenizer(folder: Path, output: Path) -> None:
         shutil.copyfile(path, copy)
 
 
+def _convert_sentencepiece(folder: Path, output: Path) -> None:
+    settings = read_optional_json(folder / "special_tokens_map.json")
+    settings |= {
+        name: value
+        for name, value in read_optional_json(folder / "tokenizer_config.json").items()
+        if value is not None and name not in ("chat_template", "auto_map")
+    }
+    tokenizer, named = convert_sentencepiece(folder / _SENTENCEPIECE, settings, _added_tokens(folder, settings))
+    tokenizer.save(str(output / "tokenizer.json"))
+    text = json.dumps(named | settings, indent=2, ensure_ascii=False)
+    (output / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _added_tokens(folder: Path, settings: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Tokens by id beside tokenizer.model: of the older added_tokens.json, and of tokenizer_config.json."""
+    special = {_content(value) for name, value in settings.items() if name.endswith("_token")}
+    older = read_optional_json(folder / "added_tokens.json")
+    stated = settings.get("added_tokens_decoder")
+    entries = [(index, {"content": text, "special": text in special}) for text, index in older.items()]
+    entries += stated.items() if isinstance(stated, dict) else []
+    found: dict[int, dict[str, Any]] = {}
+    for index, token in entries:
+        if not re.fullmatch("[0-9]{1,9}", str(index)) or not isinstance(token, dict) or _content(token) is None:
+            raise CheckpointError(
+                f"{folder}: added tokens (in added_tokens.json, and as added_tokens_decoder in tokenizer_config.json) "
+                f"should have an id and a text, found {shown(index)}: {shown(token)}."
+            )
+        found[int(index)] = token
+    return found
+
+
 def _convert_slow(folder: Path, output: Path) -> None:
     found = [name for name in _SLOW if (folder / name).exists()]
     if not found:
         raise CheckpointError(f"{folder}: no tokenizer: neither tokenizer.json nor any of {', '.join(_SLOW)} is there.")
-    try:
+    names = ", ".join(found)
+    with library_errors(lambda error: CheckpointError(f"{folder}: {names} could not be converted: {error}")):
         from transformers import AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, local_files_only=True)
         tokenizer.save_pretrained(str(output))
-    except Exception as error:  # Transformers raises whatever its parsers raise
-        raise CheckpointError(
-            f"{folder}: {', '.join(found)} could not be converted to tokenizer.json: {error}"
-        ) from error
     if not (output / "tokenizer.json").exists():
-        raise CheckpointError(f"{folder}: {', '.join(found)} has no fast form, and enginesmith needs tokenizer.json.")
+        raise CheckpointError(f"{folder}: {names} has no fast form, and enginesmith needs tokenizer.json.")
 
 
 def _content(token: Any) -> str | None:

@@ -21,7 +21,12 @@ _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token
 
 
 class Tokenizer:
-    """Encodes and decodes as Transformers does with the same files. Raises EngineError for files it cannot read."""
+    """Encodes and decodes as the `tokenizers` library does with tokenizer.json, which is how the model was trained.
+
+    Transformers does the same unless tokenizer_config.json names a class that it builds anew: its LlamaTokenizer drops
+    the file's normalizer, so that a leading space, or what follows </s>, gets other ids than SentencePiece gives it.
+    Raises EngineError for files that cannot be read.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

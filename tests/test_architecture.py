@@ -37,6 +37,7 @@ HEAVY = {
     "ml_dtypes",
     "gguf",
     "huggingface_hub",
+    "sentencepiece",
 }
 MAY_IMPORT_HEAVY = {"builder": HEAVY, "checkpoint": HEAVY, "quantization": {"ml_dtypes"}}
 
