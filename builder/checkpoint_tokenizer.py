@@ -1,10 +1,11 @@
-"""A checkpoint's tokenizer, as calibration and evaluation use it."""
+"""A checkpoint's tokenizer, as builds, calibration and evaluation use it."""
 
 import tempfile
 from pathlib import Path
 
+from ..checkpoint.chat_templates import find_chat_templates, save_chat_templates
 from ..checkpoint.tokenizer_files import has_tokenizer, save_tokenizer
-from ..errors import CheckpointError, EngineError
+from ..errors import ChatTemplateError, CheckpointError, EngineError
 from ..runtime.tokenizer import Tokenizer, load_tokenizer
 
 
@@ -12,11 +13,33 @@ def tokenizer_of(folder: Path) -> Tokenizer:
     """The tokenizer of a checkpoint's folder, converted where it has only a slow one's files; without any, a
     NoTokenizer. Raises CheckpointError for files that cannot be read or converted.
     """
+    if (folder / "tokenizer.json").is_file() or not has_tokenizer(folder):
+        return _load(folder, folder)
+    with tempfile.TemporaryDirectory() as converted:
+        save_tokenizer(folder, Path(converted))
+        return _load(Path(converted), folder)
+
+
+def save_engine_tokenizer(checkpoint: Path, output: Path) -> str | None:
+    """Write a checkpoint's tokenizer and chat templates as an engine has them, and see that the runtime can use them.
+
+    Returns what ails the templates, without which the engine still takes prompts. Raises CheckpointError for a
+    tokenizer that cannot be read or converted.
+    """
+    save_tokenizer(checkpoint, output)
+    tokenizer = _load(output, checkpoint)
     try:
-        if (folder / "tokenizer.json").is_file() or not has_tokenizer(folder):
-            return load_tokenizer(folder)
-        with tempfile.TemporaryDirectory() as converted:
-            save_tokenizer(folder, Path(converted))
-            return load_tokenizer(Path(converted))
+        save_chat_templates(find_chat_templates(checkpoint), output)
+        if tokenizer.chat_template is not None:
+            tokenizer.chat_template.check()
+    except ChatTemplateError as error:
+        return str(error)
+    return None
+
+
+def _load(folder: Path, checkpoint: Path) -> Tokenizer:
+    try:
+        return load_tokenizer(folder)
     except EngineError as error:
-        raise CheckpointError(f"{error}. The tokenizer is damaged; download it again.") from None
+        reason = str(error).replace(str(folder), str(checkpoint))
+        raise CheckpointError(f"{reason}. The tokenizer is damaged; download it again.") from None

@@ -6,18 +6,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..atomic import new_folder
-from ..checkpoint.chat_templates import find_chat_templates, save_chat_templates
-from ..checkpoint.checkpoint import Checkpoint, open_checkpoint
+from ..checkpoint.checkpoint import open_checkpoint
 from ..checkpoint.layouts.layout import Layout
 from ..checkpoint.layouts.registry import layout_of
 from ..checkpoint.sizes import check_sizes
-from ..checkpoint.tokenizer_files import has_tokenizer, save_tokenizer
+from ..checkpoint.tokenizer_files import has_tokenizer
 from ..checkpoint.weights import bind_weights
-from ..errors import BuildError, ChatTemplateError, CheckpointError, EngineError
+from ..errors import BuildError
 from ..progress import Progress
 from ..runtime.engine_dir import TOKENIZER, EngineDir, write_engine
-from ..runtime.tokenizer import load_tokenizer
 from .check import Reference, check, make_reference
+from .checkpoint_tokenizer import save_engine_tokenizer
 from .config import BuildConfig
 from .describe import LIBRARY, WEIGHTS, manifest_of, save_network
 from .generation_defaults import generation_defaults
@@ -77,7 +76,7 @@ def compile_engine(
         report.describe(planned)
     with _named_on_failure(output), new_folder(output) as folder:
         if has_tokenizer(opened.path):
-            report.chat_template_error = _save_tokenizer(opened, folder / TOKENIZER)
+            report.chat_template_error = save_engine_tokenizer(opened.path, folder / TOKENIZER)
         (folder / LIBRARY).parent.mkdir()
         (folder / LIBRARY).with_suffix(".cpp").write_text(planned.source)
         compilation: toolchain.Compilation | None = None
@@ -116,23 +115,6 @@ def _named_on_failure(output: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise BuildError(f"{output} could not be written: {error.strerror or error}; free some space there") from error
-
-
-def _save_tokenizer(checkpoint: Checkpoint, folder: Path) -> str | None:
-    """Copy the tokenizer, and see that the runtime can read what it is given. Returns what ails its chat template."""
-    save_tokenizer(checkpoint.path, folder)
-    try:
-        tokenizer = load_tokenizer(folder)
-    except EngineError as error:
-        reason = str(error).replace(str(folder), str(checkpoint.path))
-        raise CheckpointError(f"{reason}. The tokenizer is damaged; download it again.") from None
-    try:
-        save_chat_templates(find_chat_templates(checkpoint.path), folder)
-        if tokenizer.chat_template is not None:
-            tokenizer.chat_template.check()
-    except ChatTemplateError as error:
-        return str(error)
-    return None
 
 
 def _check_scheme(config: BuildConfig, layout: Layout | None) -> None:

@@ -1,8 +1,8 @@
 """A SentencePiece model, `tokenizer.model`, as a tokenizer of the `tokenizers` library with the same ids.
 
 What its specification says is followed: normalizer, dummy prefix, scores, pieces of each kind. SentencePiece never
-reads control pieces such as </s> in a text; here they are special tokens, and what follows one is encoded like a text of
-its own, as the turns of chats are when such models are trained.
+reads control pieces such as </s> in a text; here they are special tokens, and what follows one is encoded like a text
+of its own, as the turns of chats are when such models are trained.
 """
 
 import re

@@ -57,8 +57,8 @@ def save_tokenizer(folder: Path, output: Path) -> list[Path]:
     """Copy a checkpoint's tokenizer into the folder `output`, without its chat templates.
 
     A tokenizer.json is taken as it is, whatever class tokenizer_config.json names. tokenizer.model alone is converted
-    with the ids that SentencePiece gives. Of other slow tokenizers' files Transformers makes a tokenizer.json; code in the
-    checkpoint is never run. Raises CheckpointError where there is no tokenizer, or it cannot be converted.
+    with the ids that SentencePiece gives. Of other slow tokenizers' files Transformers makes a tokenizer.json; code in
+    the checkpoint is never run. Raises CheckpointError where there is no tokenizer, or it cannot be converted.
     """
     output.mkdir(parents=True, exist_ok=True)
     if (folder / "tokenizer.json").exists():

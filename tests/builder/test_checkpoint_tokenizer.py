@@ -1,12 +1,15 @@
-"""The tokenizer of a checkpoint."""
+"""The tokenizer of a checkpoint, and what an engine keeps of it."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from char_tokenizer import write_char_tokenizer
 
-from enginesmith.builder.checkpoint_tokenizer import tokenizer_of
+from enginesmith.builder.checkpoint_tokenizer import save_engine_tokenizer, tokenizer_of
 from enginesmith.errors import CheckpointError
-from enginesmith.runtime.tokenizer import NoTokenizer
+from enginesmith.runtime.tokenizer import NoTokenizer, load_tokenizer
 
 
 def test_a_checkpoint_without_a_tokenizer(tmp_path: Path) -> None:
@@ -21,3 +24,34 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(b"no model")
     with pytest.raises(CheckpointError, match="could not be converted"):
         tokenizer_of(tmp_path)
+
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def test_an_engine_has_every_template_of_its_checkpoint(tmp_path: Path) -> None:
+    checkpoint, engine = tmp_path / "checkpoint", tmp_path / "engine"
+    checkpoint.mkdir()
+    write_char_tokenizer(checkpoint)
+    named = [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T{{ tools[0].name }}"}]
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    assert save_engine_tokenizer(checkpoint, engine) is None
+    template = load_tokenizer(engine).chat_template
+    assert template is not None
+    assert template.render(MESSAGES) == "D"
+    assert template.render(MESSAGES, tools=[{"name": "get"}]) == "Tget"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [{}, {"a": {}}, [], [[]], 5, True, [{"template": "x"}], {"default": "{% if %}"}, "{{ 'x' | nothing }}", "{"],
+)
+def test_a_broken_template_ends_no_build(tmp_path: Path, template: Any) -> None:
+    checkpoint, engine = tmp_path / "checkpoint", tmp_path / "engine"
+    checkpoint.mkdir()
+    write_char_tokenizer(checkpoint)
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    ailment = save_engine_tokenizer(checkpoint, engine)
+    assert (ailment is None) == (template == "{")  # which is text to Jinja
+    assert ailment is None or "chat" in ailment
+    assert load_tokenizer(engine).encode("a")
