@@ -5,17 +5,19 @@ Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 an
 
 import math
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, shown
 from .lfs_pointer import PREFIX_BYTES, is_lfs_pointer, lfs_pointer_message
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")
 _MAX_ARRAY = 1024  # a value for each layer is kept
 _MAX_DIMENSIONS = 4
 _MAX_ELEMENTS = 1 << 56
@@ -38,12 +40,48 @@ class GgufTensor:
 
 
 @dataclass(frozen=True)
+class GgufArray:
+    """An array that is left in the file: texts, or more than 1024 numbers. `data` begins at its first element."""
+
+    kind: int
+    count: int
+    data: memoryview
+
+    def read(self) -> list[Any]:
+        """All its elements. Raises UnicodeDecodeError for text that is not UTF-8."""
+        if self.kind != _STRING:
+            return list(struct.unpack_from(f"<{self.count}{_SCALARS[self.kind]}", self.data))
+        values, at = [], 0
+        for _ in range(self.count):
+            (length,) = _LENGTH.unpack_from(self.data, at)
+            values.append(str(self.data[at + 8 : at + 8 + length], "utf-8"))
+            at += 8 + length
+        return values
+
+
+@dataclass(frozen=True)
 class GgufFile:
-    """`metadata` leaves out what holds the vocabulary: of texts and of long arrays it has only the length."""
+    """`metadata` has of texts' arrays and of long ones, the vocabulary's, only the length; `arrays` has them."""
 
     path: Path
     metadata: dict[str, Any]
     tensors: list[GgufTensor]
+    arrays: dict[str, GgufArray] = field(default_factory=dict)
+
+    def array(self, key: str) -> list[Any]:
+        """The elements of an array, long or short; none where the file has no such key.
+
+        Raises CheckpointError where the key holds something else, or text that is not UTF-8.
+        """
+        try:
+            if key in self.arrays:
+                return self.arrays[key].read()
+        except UnicodeDecodeError as error:
+            raise CheckpointError(f"{self.path}: {key} is damaged: {error}. Download it again.") from error
+        value = self.metadata.get(key, ())
+        if not isinstance(value, tuple):
+            raise CheckpointError(f"{self.path}: {key} should be an array, found {shown(value)}.")
+        return list(value)
 
     @property
     def architecture(self) -> str:
@@ -71,23 +109,34 @@ class _Damage(Exception):
     pass
 
 
+def _distinct(what: str, entries: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    result = {}
+    for name, value in entries:
+        if name in result:
+            raise _Damage(f"{what} {name!r} appears twice")
+        result[name] = value
+    return result
+
+
 class _Cursor:
     """A place in the file. `struct` refuses to read past the end; lengths are checked before they are followed."""
 
     def __init__(self, path: Path, blob: np.ndarray) -> None:
         self._path, self._blob, self._view, self._at = path, blob, blob.data, 4
+        self._arrays: dict[str, GgufArray] = {}
 
     def read_file(self) -> GgufFile:
         version, tensors, entries = self._unpack("IQQ")
         if version not in (2, 3):
             raise CheckpointError(f"{self._path}: GGUF version {version}; versions 2 and 3 are read.")
-        metadata = dict(self._entry() for _ in range(entries))
-        table = [self._tensor_entry() for _ in range(tensors)]
+        metadata = _distinct("key", (self._entry() for _ in range(entries)))
+        table = _distinct("tensor", (self._tensor_entry() for _ in range(tensors)))
         alignment = metadata.get("general.alignment", 32)
         if type(alignment) is not int or alignment <= 0:
             raise _Damage(f"alignment {alignment!r}")
         start = self._at + -self._at % alignment
-        return GgufFile(self._path, metadata, [self._tensor(start, *entry) for entry in table])
+        found = [self._tensor(start, name, *entry) for name, entry in table.items()]
+        return GgufFile(self._path, metadata, found, self._arrays)
 
     def _unpack(self, form: str) -> tuple[Any, ...]:
         values = struct.unpack_from("<" + form, self._view, self._at)
@@ -110,35 +159,37 @@ class _Cursor:
     def _entry(self) -> tuple[str, Any]:
         key = self._string()
         (kind,) = self._unpack("I")
-        return key, self._value(kind)
-
-    def _value(self, kind: int) -> Any:
         if kind in _SCALARS:
-            return self._unpack(_SCALARS[kind])[0]
+            return key, self._unpack(_SCALARS[kind])[0]
         if kind == _STRING:
-            return self._string()
+            return key, self._string()
         if kind != _ARRAY:
             raise _Damage(f"metadata of unknown type {kind}")
-        element, count = self._unpack("IQ")
-        if element in _SCALARS:
+        return key, self._array(key)
+
+    def _array(self, key: str) -> Any:
+        kind, count = self._unpack("IQ")
+        begin = self._at
+        if kind in _SCALARS:
             if count <= _MAX_ARRAY:
-                return self._unpack(f"{count}{_SCALARS[element]}")
-            self._skip(count * struct.calcsize("<" + _SCALARS[element]))
-        elif element == _STRING:
+                return self._unpack(f"{count}{_SCALARS[kind]}")
+            self._skip(count * struct.calcsize("<" + _SCALARS[kind]))
+        elif kind == _STRING:
             for _ in range(count):
                 self._skip(self._unpack("Q")[0])
         else:
-            raise _Damage(f"an array of unknown type {element}")
+            raise _Damage(f"an array of unknown type {kind}")
+        self._arrays[key] = GgufArray(kind, count, self._view[begin : self._at])
         return count
 
-    def _tensor_entry(self) -> tuple[str, tuple[int, ...], int, int]:
+    def _tensor_entry(self) -> tuple[str, tuple[tuple[int, ...], int, int]]:
         name = self._string()
         (dimensions,) = self._unpack("I")
         if dimensions > _MAX_DIMENSIONS:
             raise _Damage(f"tensor {name!r} has {dimensions} dimensions, of at most {_MAX_DIMENSIONS}")
         shape = self._unpack(f"{dimensions}Q")[::-1]
         type_id, offset = self._unpack("IQ")
-        return name, shape, type_id, offset
+        return name, (shape, type_id, offset)
 
     def _tensor(self, start: int, name: str, shape: tuple[int, ...], type_id: int, offset: int) -> GgufTensor:
         from gguf import GGML_QUANT_SIZES

@@ -1,62 +1,136 @@
-"""What a GGUF file says of rotary embeddings, and Transformers' importer leaves out."""
+"""What a GGUF file says of rotary embeddings, and Transformers' importer leaves out.
 
+llama.cpp's defaults (src/llama-model.cpp, load_hparams): a base of 10000, all of a head's dimensions, scaling that is
+linear, by a factor of 1 where `rope.scaling.factor` and its older name `rope.scale_linear` are missing or 0.
+"""
+
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, shown
 from .gguf_file import GgufFile
 
+_SCALING = {
+    "type": "linear",
+    "factor": 0.0,
+    "original_context_length": 0,
+    "finetuned": False,
+    "attn_factor": 1.0,
+    "alpha": 0.0,
+    "yarn_ext_factor": -1.0,  # 1 for YaRN
+    "yarn_attn_factor": -1.0,
+    "yarn_beta_fast": 32.0,
+    "yarn_beta_slow": 1.0,
+    "yarn_log_multiplier": 0.0,
+}
+_NOT_CARRIED = ("attn_factor", "alpha", "yarn_ext_factor", "yarn_attn_factor", "yarn_log_multiplier")
+_OTHERS = ("dimension_count", "dimension_count_swa", "dimension_sections", "freq_base", "freq_base_swa", "scale_linear")
+ROPE_KEYS = frozenset((*(f"rope.scaling.{key}" for key in _SCALING), *(f"rope.{key}" for key in _OTHERS)))
 # The constants of every Llama 3.1 to 3.3 model; the file holds only the factors they lead to.
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
 def rope_from_gguf(source: GgufFile, config: Any) -> dict[str, Any] | None:
-    """`rope_parameters` for config.json, or None where the file adds nothing to those of `config`.
+    """`rope_parameters` for config.json, or None for a model without rotary embeddings.
 
-    Reads `<arch>.rope.scaling.*` (linear and YaRN), and recognises Llama 3's scaling by its per-frequency divisors,
+    Reads `<arch>.rope.*` (linear and YaRN scaling), and recognises Llama 3's scaling by its per-frequency divisors,
     `rope_freqs.weight`. In a model with layers of several kinds, scaling is that of full attention; layers with a
     window may have a base of their own, `<arch>.rope.freq_base_swa`. Raises CheckpointError for any other scaling: a
     model without it gives wrong results.
     """
-    stated = getattr(config, "rope_parameters", None) or {}
-    if "full_attention" not in stated:
-        return _of_one_kind(source, stated.get("rope_theta"))
-    scaled = _of_one_kind(source, stated["full_attention"].get("rope_theta"))
-    rope = stated if scaled is None else {**stated, "full_attention": scaled}
-    theta = source.metadata.get(f"{source.architecture}.rope.freq_base_swa")
-    if theta is not None:
-        rope = {**rope, "sliding_attention": {**rope["sliding_attention"], "rope_theta": theta}}
-    return None if rope is stated else rope
-
-
-def _of_one_kind(source: GgufFile, theta: float | None) -> dict[str, Any] | None:
-    base = {} if theta is None else {"rope_theta": theta}
-    freqs = next((tensor for tensor in source.tensors if tensor.name == "rope_freqs.weight"), None)
-    if freqs is not None:
-        factors = freqs.dequantize().astype(np.float64)
-        if np.all(factors == 1):
-            return None
-        return base | _llama3(source.path, factors, float(theta or 10000.0))
-    prefix = f"{source.architecture}.rope.scaling."
-    scaling = {key.removeprefix(prefix): value for key, value in source.metadata.items() if key.startswith(prefix)}
-    return _scaled(source.path, scaling, base)
-
-
-def _scaled(path: Path, scaling: dict[str, Any], base: dict[str, Any]) -> dict[str, Any] | None:
-    kind = scaling.get("type", "none")
-    if kind == "none":
+    stated = getattr(config, "rope_parameters", None)
+    if not stated:
         return None
-    known = {"type", "factor", "original_context_length", "finetuned"}
-    if kind not in ("linear", "yarn") or not scaling.keys() <= known or "factor" not in scaling:
-        raise CheckpointError(
-            f"{path}: rotary scaling {scaling} is not imported from GGUF. Use the model's safetensors checkpoint."
-        )
-    rope = base | {"rope_type": kind, "factor": scaling["factor"]}
-    if kind == "yarn" and "original_context_length" in scaling:
-        rope["original_max_position_embeddings"] = scaling["original_context_length"]
-    return rope
+    rope = _Rope(source, config)
+    if "full_attention" not in stated:
+        rope.refuse_others(stated)
+        return rope.of(stated)
+    local = dict(stated["sliding_attention"])
+    if rope.number("freq_base_swa") is not None:
+        local["rope_theta"] = rope.number("freq_base_swa")
+    return {**stated, "sliding_attention": local, "full_attention": rope.of(stated["full_attention"])}
+
+
+class _Rope:
+    def __init__(self, source: GgufFile, config: Any) -> None:
+        self._source, self._config = source, config
+        self._prefix = f"{source.architecture}.rope."
+
+    def number(self, key: str, default: Any = None) -> Any:
+        value = self._source.metadata.get(self._prefix + key, default)
+        kinds = (str,) if key == "scaling.type" else (bool,) if key == "scaling.finetuned" else (int, float)
+        if value is not default and (not isinstance(value, kinds) or self._prefix + key in self._source.arrays):
+            raise CheckpointError(
+                f"{self._source.path}: {self._prefix}{key} should be a {kinds[-1].__name__}, found {shown(value)}."
+            )
+        return value
+
+    def refuse_others(self, stated: dict[str, Any]) -> None:
+        """What only models with layers of several kinds, or positions of several axes, have."""
+        sections = f"{self._prefix}dimension_sections" in self._source.metadata and "mrope_section" not in stated
+        for key, same in (("freq_base_swa", "freq_base"), ("dimension_count_swa", "dimension_count")):
+            if self.number(key) not in (None, self.number(same)) or sections:
+                raise CheckpointError(
+                    f"{self._source.path}: {self._prefix}{'dimension_sections' if sections else key} is something that "
+                    f"{type(self._config).__name__} does not know. Use the model's safetensors checkpoint."
+                )
+
+    def of(self, stated: dict[str, Any]) -> dict[str, Any]:
+        """The parameters of layers whose config so far has those of `stated`."""
+        base = {
+            key: value for key, value in stated.items() if key in ("partial_rotary_factor", "mrope_section", "truncate")
+        }
+        base["rope_theta"] = float(self.number("freq_base", 10000.0))
+        self._set_width(base)
+        freqs = next((tensor for tensor in self._source.tensors if tensor.name == "rope_freqs.weight"), None)
+        factors = None if freqs is None else freqs.dequantize().astype(np.float64)
+        if factors is not None and not np.all(factors == 1):
+            return base | _llama3(self._source.path, factors, base["rope_theta"])
+        return base | self._scaling()
+
+    def _set_width(self, base: dict[str, Any]) -> None:
+        """Dimensions of a head that are rotated: all, or the first of them."""
+        from .gguf_config import head_size
+
+        stated, size = self.number("dimension_count"), head_size(self._config)
+        if not stated or not size:
+            return
+        if stated != int(size * base.get("partial_rotary_factor", 1.0)):
+            if "partial_rotary_factor" not in base or stated > size:
+                raise CheckpointError(
+                    f"{self._source.path}: rope.dimension_count is {stated}, and {type(self._config).__name__} rotates "
+                    f"all {size} dimensions of a head. Use the model's safetensors checkpoint."
+                )
+            base["partial_rotary_factor"] = stated / size
+
+    def _scaling(self) -> dict[str, Any]:
+        scaling = {key: self.number(f"scaling.{key}", default) for key, default in _SCALING.items()}
+        factor = self.number("scaling.factor", self.number("scale_linear", 0.0)) or 1.0
+        kind = scaling["type"]
+        if kind == "none" or (kind == "linear" and factor == 1.0):
+            kind, factor = "default", 1.0
+        lost = [key for key in _NOT_CARRIED if scaling[key] != _SCALING[key]]
+        if kind == "yarn" and math.isclose(scaling["yarn_ext_factor"], 1.0):
+            lost.remove("yarn_ext_factor")
+        if kind not in ("default", "linear", "yarn") or factor <= 0 or (kind == "yarn" and factor == 1.0) or lost:
+            found = {key: value for key, value in scaling.items() if value != _SCALING[key]}
+            raise CheckpointError(
+                f"{self._source.path}: rotary scaling {found} is not imported from GGUF. "
+                "Use the model's safetensors checkpoint."
+            )
+        if kind == "default":
+            return {"rope_type": kind}
+        return {"rope_type": kind, "factor": factor} | (self._yarn(scaling) if kind == "yarn" else {})
+
+    def _yarn(self, scaling: dict[str, Any]) -> dict[str, Any]:
+        original = scaling["original_context_length"] or self._config.max_position_embeddings
+        rope = {"original_max_position_embeddings": original}
+        for key in ("beta_fast", "beta_slow"):
+            rope[key] = scaling[f"yarn_{key}"]
+        return rope
 
 
 def _llama3(path: Path, factors: np.ndarray, theta: float) -> dict[str, Any]:

@@ -26,7 +26,7 @@ VOCAB_SIZE = len(_TOKENS)
 def write_gguf(path: Path, model: Any, architecture: str, metadata: dict[str, Any] | None = None) -> Path:
     """Write `model`, a Transformers model of few layers and VOCAB_SIZE tokens, in float32.
 
-    `metadata`: the architecture's keys beyond those that every architecture has.
+    `metadata`: the architecture's keys beyond those that every architecture has, or whole ones, of `tokenizer.`.
     """
     writer, config = GGUFWriter(path, architecture), model.config
     writer.add_context_length(config.max_position_embeddings)
@@ -37,11 +37,23 @@ def write_gguf(path: Path, model: Any, architecture: str, metadata: dict[str, An
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     for key, value in (metadata or {}).items():
-        _add(writer, f"{architecture}.{key}", value)
+        _add(writer, key if key.startswith("tokenizer.") else f"{architecture}.{key}", value)
     _add_tokenizer(writer)
     for name, values in _tensors(model, architecture).items():
         writer.add_tensor(name, values)
     for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+    return path
+
+
+def write_vocabulary(path: Path, model: str, tokens: list[str], metadata: dict[str, Any]) -> Path:
+    """A file of a tokenizer only: its `tokens`, and keys of `tokenizer.ggml.` (or whole ones, of `general.`)."""
+    writer = GGUFWriter(path, "llama")
+    writer.add_tokenizer_model(model)
+    writer.add_token_list(tokens)
+    for key, value in metadata.items():
+        _add(writer, key if key.startswith(("general.", "tokenizer.")) else f"tokenizer.ggml.{key}", value)
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.close):
         step()
     return path
 
