@@ -58,10 +58,10 @@ def transformers_config(source: GgufFile, vocab_size: int) -> Any:
     from transformers import AutoConfig
 
     with tempfile.TemporaryDirectory() as folder:
-        _write_facts(source, Path(folder) / "facts.gguf")
+        _write_facts(source, vocab_size, Path(folder) / "facts.gguf")
         try:
             config = AutoConfig.from_pretrained(folder, gguf_file="facts.gguf", local_files_only=True)
-            config.vocab_size = source.metadata.get(f"{source.architecture}.vocab_size", vocab_size)
+            config.vocab_size = source.metadata.get(f"{source.architecture}.vocab_size", vocab_size)  # not all set it
             complete_config(config, source)
         except CheckpointError:
             raise
@@ -70,16 +70,16 @@ def transformers_config(source: GgufFile, vocab_size: int) -> Any:
     return config
 
 
-def _write_facts(source: GgufFile, path: Path) -> None:
+def _write_facts(source: GgufFile, vocab_size: int, path: Path) -> None:
     """A GGUF file with the same numbers, names and texts, and no weights and no vocabulary: what the importer reads
     of the whole model, wherever its tensors are."""
-    from transformers.integrations.gguf import GGUF_CONFIG_ARCHS
+    from transformers.integrations.gguf.gguf_config_mapping import GGUF_CONFIG_ARCHS
 
     from gguf import GGUFWriter
 
     writer = GGUFWriter(path, source.architecture)
     counted = source.arrays if source.architecture not in GGUF_CONFIG_ARCHS else ()  # these want the vocabulary's size
-    for key, value in source.metadata.items():
+    for key, value in {f"{source.architecture}.vocab_size": vocab_size, **source.metadata}.items():
         if key in ("general.architecture", "general.alignment", "general.file_type") or key in counted:
             continue
         if isinstance(value, bool):

@@ -61,7 +61,7 @@ def test_facts(checkpoint: Checkpoint) -> None:
     assert checkpoint.config["rope_parameters"] == {"rope_theta": 100000.0, "rope_type": "default"}
     assert checkpoint.config["tie_word_embeddings"] is True
     assert checkpoint.num_parameters == 134_515_008
-    assert checkpoint.eos_token_ids == (2,)
+    assert checkpoint.eos_token_ids == (2, 0, 4)  # <|im_end|>, <|endoftext|>, <reponame>: what llama.cpp stops at
     assert "<|im_start|>" in find_chat_templates(checkpoint.path)["default"]
     assert checkpoint.config["dtype"] == "float32"
 
@@ -102,4 +102,4 @@ def test_a_file_cut_short_leaves_nothing(gguf: Path, tmp_path: Path, monkeypatch
     short.write_bytes(gguf.read_bytes()[:-1000])
     with pytest.raises(CheckpointError, match="damaged or cut short"):
         open_checkpoint(short)
-    assert list((tmp_path / "cache" / "sources").iterdir()) == []
+    assert list((tmp_path / "cache").rglob("*.safetensors")) == []

@@ -60,7 +60,7 @@ def test_facts(checkpoint: Checkpoint) -> None:
     assert thetas == {"sliding_attention": 10000.0, "full_attention": 1e6}
     assert config["tie_word_embeddings"] is True
     assert checkpoint.num_parameters == 268_098_176
-    assert checkpoint.eos_token_ids == (1,)
+    assert checkpoint.eos_token_ids == (1, 106, 212)  # <eos>, <end_of_turn>, </s>: what llama.cpp stops at
     assert find_chat_templates(checkpoint.path) == {}
 
 
