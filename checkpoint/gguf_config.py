@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import CheckpointError, shown
 from .gguf_file import GgufFile
-from .gguf_rope import ROPE_KEYS, rope_from_gguf
+from .gguf_rope import ROPE_KEYS, head_size, rope_from_gguf
 
 # Keys of GGUF (ggml's docs/gguf.md; each begins with the architecture's name), and Transformers' names of these facts,
 # of which a config has one.
@@ -189,13 +189,6 @@ def _set_heads(config: Any, facts: _Facts) -> None:
         sizes = {head_size(config), getattr(config, "global_head_dim", None)}
         if value and value not in sizes:
             raise facts.inexpressible(f"attention.{key}", f"the heads of {type(config).__name__} have {sizes}")
-
-
-def head_size(config: Any) -> int | None:
-    """The width of a head."""
-    found = getattr(config, "head_dim", None)
-    heads = getattr(config, "num_attention_heads", None)
-    return found if isinstance(found, int) else config.hidden_size // heads if heads else None
 
 
 def _set_kinds_of_layers(config: Any, source: GgufFile) -> None:

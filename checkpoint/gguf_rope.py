@@ -54,6 +54,13 @@ def rope_from_gguf(source: GgufFile, config: Any) -> dict[str, Any] | None:
     return {**stated, "sliding_attention": local, "full_attention": rope.of(stated["full_attention"])}
 
 
+def head_size(config: Any) -> int | None:
+    """The width of a head."""
+    found = getattr(config, "head_dim", None)
+    heads = getattr(config, "num_attention_heads", None)
+    return found if isinstance(found, int) else config.hidden_size // heads if heads else None
+
+
 class _Rope:
     def __init__(self, source: GgufFile, config: Any) -> None:
         self._source, self._config = source, config
@@ -93,8 +100,6 @@ class _Rope:
 
     def _set_width(self, base: dict[str, Any]) -> None:
         """Dimensions of a head that are rotated: all, or the first of them."""
-        from .gguf_config import head_size
-
         stated, size = self.number("dimension_count"), head_size(self._config)
         if not stated or not size:
             return

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CheckpointError, shown
+from .chat_templates import DEFAULT, save_chat_templates
 from .gguf_file import GgufFile
 from .gguf_pretokenizers import PRETOKENIZERS, Pretokenizer
 from .gguf_vocabulary import CONTROL, UNKNOWN, USER_DEFINED, Vocabulary
+from .tokenizers_library import library_errors
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -27,14 +29,9 @@ def write_tokenizer(vocabulary: Vocabulary, max_length: int | None, work: Path) 
 
     Raises CheckpointError for kinds of tokenizers that are not read, and for vocabularies that contradict themselves.
     """
-    try:
+    path = vocabulary.source.path
+    with library_errors(lambda why: CheckpointError(f"{path}: its tokenizer cannot be converted: {why}")):
         tokenizer = _make(vocabulary)
-    except CheckpointError:
-        raise
-    except BaseException as error:  # the library raises bare Exception, and its panics are BaseException
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
-        raise CheckpointError(f"{vocabulary.source.path}: its tokenizer cannot be converted: {error}") from error
     tokenizer.save(str(work / "tokenizer.json"))
     settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
     if max_length is not None:
@@ -43,9 +40,9 @@ def write_tokenizer(vocabulary: Vocabulary, max_length: int | None, work: Path) 
         if role in vocabulary.roles:
             settings[name] = vocabulary.tokens[vocabulary.roles[role]]
     templates = _chat_templates(vocabulary.source)
-    if templates.keys() == {"default"}:
-        (work / "chat_template.jinja").write_text(templates["default"], encoding="utf-8")
-    elif templates:
+    if templates.keys() == {DEFAULT}:
+        save_chat_templates(templates, work)
+    elif templates:  # their names are checked where they are read
         settings["chat_template"] = [{"name": name, "template": text} for name, text in templates.items()]
     text = json.dumps(settings, indent=2, ensure_ascii=False)
     (work / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
@@ -54,7 +51,7 @@ def write_tokenizer(vocabulary: Vocabulary, max_length: int | None, work: Path) 
 def _chat_templates(source: GgufFile) -> dict[str, str]:
     """`tokenizer.chat_template`, and `tokenizer.chat_template.NAME` for others."""
     prefix = "tokenizer.chat_template"
-    texts = {key.removeprefix(prefix).removeprefix(".") or "default": key for key in source.metadata}
+    texts = {key.removeprefix(prefix).removeprefix(".") or DEFAULT: key for key in source.metadata}
     found = {name: source.metadata[key] for name, key in texts.items() if re.fullmatch(rf"{prefix}(\..+)?", key)}
     for name, text in found.items():
         if not isinstance(text, str):

@@ -15,6 +15,8 @@ def library_errors(ours: Callable[[str], EnginesmithError]) -> Iterator[None]:
     """
     try:
         yield
+    except EnginesmithError:
+        raise
     except Exception as error:
         raise ours(_message(error)) from None
     except BaseException as error:

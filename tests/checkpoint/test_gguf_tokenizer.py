@@ -10,11 +10,11 @@ from gguf_files import write_vocabulary
 from gguf_vocabularies import PROBE, byte_level_vocabulary, sentencepiece_vocabulary
 from tokenizers import Tokenizer
 
+from enginesmith.checkpoint.chat_templates import find_chat_templates
 from enginesmith.checkpoint.gguf_file import read_gguf
 from enginesmith.checkpoint.gguf_pretokenizers import PRETOKENIZERS
 from enginesmith.checkpoint.gguf_tokenizer import write_tokenizer
 from enginesmith.checkpoint.gguf_vocabulary import read_vocabulary
-from enginesmith.checkpoint.tokenizer_files import chat_template
 from enginesmith.errors import CheckpointError
 
 CUTS = {
@@ -170,7 +170,7 @@ def test_chat_templates_by_name(tmp_path: Path) -> None:
         {"name": "default", "template": "plain"},
         {"name": "tool_use", "template": "with tools"},
     ]
-    assert chat_template(tmp_path) == "plain"
+    assert find_chat_templates(tmp_path) == {"default": "plain", "tool_use": "with tools"}
     assert settings["eos_token"] == "</s>"
 
 
