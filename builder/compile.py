@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from ..atomic import new_folder
@@ -13,6 +14,7 @@ from ..checkpoint.sizes import check_sizes
 from ..checkpoint.tokenizer_files import has_tokenizer
 from ..checkpoint.weights import bind_weights
 from ..errors import BuildError
+from ..plugins.linear.cpu.packing import layout_of_weight
 from ..progress import Progress
 from ..runtime.engine_dir import TOKENIZER, EngineDir, write_engine
 from .check import Reference, check, make_reference
@@ -85,7 +87,9 @@ def compile_engine(
             compilation = toolchain.start_compiling(planned.source, isa, compiler)
             report.compiled = not compilation.cached
             with report.time("pack"):
-                write_weights(folder / WEIGHTS, planned.program, isa, weights.read, progress)
+                write_weights(
+                    folder / WEIGHTS, planned.program, partial(layout_of_weight, isa=isa), weights.read, progress
+                )
             if config.check:
                 with report.time("reference"):  # while the compiler still works
                     reference = make_reference(weights, planned.program.vocab_size, max_seq_len, progress)

@@ -9,10 +9,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .lowering.program import GatedMlpCall, LinearCall
-from .lowering.weights_file import table_bytes
-from .lowering.work import Work, work_of
-from .targets.cpu.emit_calls import layout_of
+from .lowering.program import Tactic
+from .lowering.work import Work
 from .targets.cpu.target import CpuPlan
 
 
@@ -36,15 +34,6 @@ class CheckResult:
     @property
     def passed(self) -> bool:
         return self.distance <= self.distance_bar and self.kl <= self.kl_bar
-
-
-@dataclass(frozen=True)
-class Tactic:
-    """What one fused operation runs with, and why."""
-
-    node: str
-    kernel: str
-    reason: str
 
 
 @dataclass
@@ -87,15 +76,15 @@ class BuildReport:
         """Record what was planned."""
         program = plan.program
         self.calls = dict(Counter(type(call).__name__.removesuffix("Call") for call in program.calls))
-        self.tactics = tactics_of(plan)
-        self.work = work_of(program)
+        self.tactics = plan.tactics()
+        self.work = program.work()
         self.dequantized = {
             " + ".join(str(source.name) for source in weight.sources): weight.dequantized
             for weight in program.linear_weights
             if weight.dequantized
         }
         self.weights_bytes, self.arena_bytes = program.weights_bytes, program.arena_bytes
-        self.table_bytes = table_bytes(program)
+        self.table_bytes = program.table_bytes()
         self.kv_bytes_per_token = sum(layer.token_bytes() for layer in program.layers)
 
     def save(self, path: Path) -> None:
@@ -103,15 +92,3 @@ class BuildReport:
         if self.check is not None:
             data["check"]["passed"] = self.check.passed
         path.write_text(json.dumps(data, indent=2) + "\n")
-
-
-def tactics_of(plan: CpuPlan) -> list[Tactic]:
-    """The kernel of every linear layer. Until kernels are timed, the weight's scheme alone decides."""
-    tactics = []
-    for call in plan.program.calls:
-        if isinstance(call, LinearCall | GatedMlpCall):
-            layout = layout_of(call.weight, plan.isa)
-            kind = "gated_mlp" if layout.gated else "linear"
-            kernel = f"{kind}<{layout.cpp_type.removeprefix('es::')}, {layout.n}, {layout.k}>"
-            tactics.append(Tactic(call.name, f"{kernel} ({plan.isa})", "the one kernel for this scheme"))
-    return tactics

@@ -88,6 +88,11 @@ def _show_manifest(folder: EngineDir, memory: dict[str, int]) -> None:
     )
 
 
+def _tactic(tactic: dict[str, Any]) -> str:
+    variants = (f"{rows} rows {variant}" for rows, variant in tactic["variants"].items())
+    return f"{tactic['kernel']}: {'; '.join(variants)}"
+
+
 def _show_report(report: dict[str, Any], tactics: bool) -> None:
     if report.get("quantized"):
         reasons = Counter(report["dequantized"].values())
@@ -99,7 +104,7 @@ def _show_report(report: dict[str, Any], tactics: bool) -> None:
     section("Fused", {name: str(count) for name, count in report["fusions"].items() if count})
     section("Kernel calls a step", {name: str(count) for name, count in report["calls"].items()})
     if tactics:
-        section("Tactics", {t["node"]: f"{t['kernel']}: {t['reason']}" for t in report["tactics"]})
+        section("Tactics", {t["node"]: _tactic(t) for t in report["tactics"]})
     else:
         kernels = Counter(tactic["kernel"] for tactic in report["tactics"])
         section("Kernels of linear layers", {kernel: f"{count} nodes" for kernel, count in kernels.items()})

@@ -1,18 +1,13 @@
-"""What a plugin is: a fused operation the network may hold, with a schema, a shape rule and a NumPy reference.
+"""What a plugin defines: a fused operation the network may hold, its schema, what passes ask of it, a NumPy reference.
 
-Each folder beside this file that has an `op.py` defines one or more operations there, as `OPERATIONS`. Its
-`reference.py` computes them in NumPy and `cpu/*.h` are the C++ templates that the CPU target instantiates.
+A plugin's folder has an `op.py` with one or more operations, as `OPERATIONS`, a `reference.py`, and a folder for each
+target that lowers them. registry.py finds them.
 """
 
 import dataclasses
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,9 +17,8 @@ from ..errors import UnsupportedModelError
 DOMAIN = "enginesmith"
 VERSION = 1
 
-Dim = int | str
-"""A size known at build time, or the name of one known at run time: "T" (tokens), "R" (rows of logits)."""
-Shape = tuple[Dim, ...]
+Sizes = tuple[int | str, ...]
+"""A shape. A size is known at build time, or has the name of one known at run time: "T" (tokens), "R" (rows)."""
 
 
 @dataclass(frozen=True)
@@ -45,13 +39,38 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Traits:
+    """What passes, lowering and quantization ask of any operation, instead of knowing its name.
+
+    `row_inputs`: inputs with the rows of the output, where row i of the output depends on row i of those alone,
+    whatever the leading dimensions; None where rows mix. `elementwise`: the same of single elements, of inputs that
+    broadcast.
+    `is_stateful`: two equal nodes are not the same (attention writes its cache). `is_matmul`: it multiplies activations
+    by activations or weights, so that what comes before it is no part of the head.
+
+    Which parameters can take over a division of the output by a factor for each channel, its last dimension: those at
+    `scale_inputs` together, vectors [channels] or matrices [channels, K]; or what makes the input at `linear_input`,
+    whose channels are the output's; `is_homogeneous`: that is the first, element by element.
+    """
+
+    row_inputs: tuple[int, ...] | None = None
+    elementwise: bool = False
+    is_stateful: bool = False
+    is_matmul: bool = False
+    scale_inputs: tuple[int, ...] = ()
+    linear_input: int | None = None
+    is_homogeneous: bool = False
+
+
+@dataclass(frozen=True)
 class Operation:
     """A fused operation of the domain "enginesmith".
 
     `attributes` is a frozen dataclass of int, float and str (or StrEnum) fields. `infer(shapes, attributes)` gives the
     outputs' shapes from the inputs' (None for an absent one) and raises ValueError where they do not fit.
     `reference(*inputs, attributes)` computes the operation in NumPy (None for an absent input); an operation whose
-    state lives in the runtime documents its own reference's signature.
+    state lives in the runtime documents its own reference's signature. `is_traced`: the tracer emits it, while others
+    are made by passes.
     """
 
     name: str
@@ -59,8 +78,10 @@ class Operation:
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     attributes: type
-    infer: Callable[[Sequence[Shape | None], Any], tuple[Shape, ...]]
+    infer: Callable[[Sequence[Sizes | None], Any], tuple[Sizes, ...]]
     reference: Callable[..., np.ndarray | tuple[np.ndarray, ...]]
+    traits: Traits = Traits()
+    is_traced: bool = False
     domain: str = DOMAIN
 
     def parse(self, attributes: Mapping[str, object]) -> Any:
@@ -81,35 +102,9 @@ class Operation:
         except ValueError as error:
             raise UnsupportedModelError(f"{self.domain}::{self.name}: {error}") from error
 
-    def unparse(self, attributes: Any) -> dict[str, int | float | str]:
-        """A node's attributes, every field written out, in the order of the dataclass."""
-        values = {field.name: getattr(attributes, field.name) for field in dataclasses.fields(attributes)}
-        return {name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()}
-
 
 def _typed(kind: Any, value: object) -> object:
     """A StrEnum field from its string (ONNX has bytes or str); other values as they are."""
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return kind(value.decode() if isinstance(value, bytes) else value)
     return value.decode() if isinstance(value, bytes) else value
-
-
-@cache
-def operations() -> Mapping[str, Operation]:
-    """Every operation of every plugin folder, by name."""
-    package = __package__ or ""
-    folders = import_module(package).__path__
-    found: dict[str, Operation] = {}
-    for folder in sorted(module.name for module in pkgutil.iter_modules(folders) if module.ispkg):
-        if find_spec(f"{package}.{folder}.op"):
-            found |= {op.name: op for op in import_module(f"{package}.{folder}.op").OPERATIONS}
-    return MappingProxyType(found)
-
-
-def operation(name: str, domain: str = DOMAIN) -> Operation:
-    """The operation called `name`. Raises UnsupportedModelError where there is none."""
-    if domain == DOMAIN and name in operations():
-        return operations()[name]
-    raise UnsupportedModelError(
-        f"no plugin provides {domain or 'ai.onnx'}::{name}; the plugins provide {sorted(operations())}"
-    )

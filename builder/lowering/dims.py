@@ -9,7 +9,7 @@ from ...errors import UnsupportedModelError
 
 
 class Symbol(StrEnum):
-    """What a size is counted in. The values are names in the emitted C++."""
+    """What a size is counted in, as a network names it."""
 
     ONE = "1"
     TOKENS = "T"
@@ -31,14 +31,10 @@ class Dim:
     def is_one(self) -> bool:
         return self.is_static and self.count == 1
 
-    @property
-    def cpp(self) -> str:
+    def __str__(self) -> str:
         if self.is_static:
             return str(self.count)
-        return self.symbol.value if self.count == 1 else f"{self.count} * {self.symbol}"
-
-    def __str__(self) -> str:
-        return self.cpp.replace(" ", "")
+        return self.symbol.value if self.count == 1 else f"{self.count}*{self.symbol}"
 
 
 Shape = tuple[Dim, ...]
@@ -53,7 +49,7 @@ def parse_dim(text: int | str) -> Dim:
     match = _TERM.fullmatch(text.replace(" ", "").strip("()"))
     if match is None:
         raise UnsupportedModelError(
-            f"a tensor has the size {text!r}; the cpu target only knows integers and multiples of T and R"
+            f"a tensor has the size {text!r}; only integers and multiples of T and R can be lowered"
         )
     return Dim(int(match["left"] or 1) * int(match["right"] or 1), Symbol(match["symbol"]))
 

@@ -2,18 +2,20 @@
 
 import onnx_ir as ir
 
-from .dims import Shape
-from .expressions import FORMS, Expr, Operand, Scalar
-from .lowering import Lowering, Unsupported, float_attribute, int_attribute, lowers, str_attribute
+from .expressions import OPS, Expr, Operand, Scalar
+from .facts import Unsupported
+from .kernels import lowers
+from .lowering import Lowering
+from .nodes import float_attribute, str_attribute
 from .views import DType
 
 _PLAIN = {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Neg": "neg", "Abs": "abs", "Sqrt": "sqrt",
-    "Reciprocal": "reciprocal", "Exp": "exp", "Log": "log", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Tanh": "tanh",
-    "Erf": "erf", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sigmoid": "sigmoid", "Relu": "relu",
-    "Softplus": "softplus", "Sign": "sign", "IsNaN": "is_nan", "Where": "where", "Equal": "equal", "Less": "less",
-    "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or",
-    "Xor": "xor", "Not": "not",
+    "Reciprocal": "reciprocal", "Exp": "exp", "Log": "log", "Sin": "sin", "Cos": "cos", "Tanh": "tanh", "Erf": "erf",
+    "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sigmoid": "sigmoid", "Relu": "relu", "Softplus": "softplus",
+    "Sign": "sign", "Where": "where", "Equal": "equal", "Less": "less", "LessOrEqual": "less_equal",
+    "Greater": "greater", "GreaterOrEqual": "greater_equal", "And": "and", "Or": "or", "Xor": "xor", "Not": "not",
+    "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or", "BitwiseNot": "bit_not",
 }  # fmt: skip
 
 
@@ -22,30 +24,27 @@ def _plain(lowering: Lowering, node: ir.Node) -> None:
     _set(lowering, node, _PLAIN[node.op_type], *_operands(lowering, node))
 
 
-@lowers("Min", "Max", "Sum")
-def _variadic(lowering: Lowering, node: ir.Node) -> None:
-    op = {"Min": "min", "Max": "max", "Sum": "add"}[node.op_type]
-    out = node.outputs[0]
+@lowers("Min", "Max")
+def _extreme(lowering: Lowering, node: ir.Node) -> None:
     result, *rest = _operands(lowering, node)
     for other in rest:
-        result = Expr(op, (result, other), lowering.dtype(out), lowering.shape(out))
-    lowering.assign(out, result)
+        result = _expression(lowering, node, node.op_type.lower(), result, other)
+    lowering.values.assign(node.outputs[0], result)
 
 
 @lowers("Pow")
 def _pow(lowering: Lowering, node: ir.Node) -> None:
     base, exponent = _operands(lowering, node)
     power = exponent.value if isinstance(exponent, Scalar) else None
-    shape, dtype = lowering.shape(node.outputs[0]), lowering.dtype(node.outputs[0])
-    square = Expr("mul", (base, base), dtype, shape)
+    square = _expression(lowering, node, "mul", base, base)
     if power == 2:
-        lowering.assign(node.outputs[0], square)
+        lowering.values.assign(node.outputs[0], square)
     elif power == 3:
         _set(lowering, node, "mul", square, base)
     elif power == 0.5:
         _set(lowering, node, "sqrt", base)
     elif power == -0.5:
-        _set(lowering, node, "reciprocal", Expr("sqrt", (base,), dtype, shape))
+        _set(lowering, node, "reciprocal", _expression(lowering, node, "sqrt", base))
     else:
         _set(lowering, node, "pow", base, exponent)
 
@@ -56,42 +55,29 @@ def _gelu(lowering: Lowering, node: ir.Node) -> None:
     _set(lowering, node, "gelu" if exact else "gelu_tanh", *_operands(lowering, node))
 
 
-@lowers("Mod")
-def _mod(lowering: Lowering, node: ir.Node) -> None:
-    floating = lowering.dtype(node.outputs[0]) is DType.F32
-    if floating and not int_attribute(node, "fmod", 0):
-        raise Unsupported("Mod of floats needs fmod=1")
-    _set(lowering, node, "fmod" if floating else "mod", *_operands(lowering, node))
-
-
 @lowers("Clip")
 def _clip(lowering: Lowering, node: ir.Node) -> None:
-    out = node.outputs[0]
-    result, *limits = [None if value is None else lowering.operand(value) for value in node.inputs]
+    result, *limits = [None if value is None else lowering.values.operand(value) for value in node.inputs]
     if result is None:
         raise Unsupported("its first input is absent")
     for op, limit in zip(("max", "min"), limits, strict=False):
         if limit is not None:
-            result = Expr(op, (result, limit), lowering.dtype(out), lowering.shape(out))
-    lowering.assign(out, result)
+            result = _expression(lowering, node, op, result, limit)
+    lowering.values.assign(node.outputs[0], result)
 
 
-@lowers("LeakyRelu", "Elu", "HardSigmoid")
+@lowers("LeakyRelu", "Elu")
 def _with_slope(lowering: Lowering, node: ir.Node) -> None:
     (x,) = _operands(lowering, node)
-    dtype, shape = lowering.dtype(node.outputs[0]), lowering.shape(node.outputs[0])
-    zero, one = Scalar(0.0, dtype), Scalar(1.0, dtype)
+    dtype, shape = lowering.facts.dtype(node.outputs[0]), lowering.facts.shape(node.outputs[0])
     if node.op_type == "LeakyRelu":
-        negative = Expr("mul", (x, Scalar(float_attribute(node, "alpha", 0.01), dtype)), dtype, shape)
-    elif node.op_type == "Elu":
-        less_one = Expr("sub", (Expr("exp", (x,), dtype, shape), one), dtype, shape)
-        negative = Expr("mul", (less_one, Scalar(float_attribute(node, "alpha", 1.0), dtype)), dtype, shape)
+        negative, slope = x, float_attribute(node, "alpha", 0.01)
     else:
-        slope, offset = (Scalar(float_attribute(node, n, d), dtype) for n, d in (("alpha", 0.2), ("beta", 0.5)))
-        line = Expr("add", (Expr("mul", (x, slope), dtype, shape), offset), dtype, shape)
-        _set(lowering, node, "min", Expr("max", (line, zero), dtype, shape), one)
-        return
-    positive = Expr("greater", (x, zero), DType.BOOL, shape)
+        grown = _expression(lowering, node, "exp", x)
+        negative = _expression(lowering, node, "sub", grown, Scalar(1.0, dtype))
+        slope = float_attribute(node, "alpha", 1.0)
+    negative = _expression(lowering, node, "mul", negative, Scalar(slope, dtype))
+    positive = Expr("greater", (x, Scalar(0.0, dtype)), DType.BOOL, shape)
     _set(lowering, node, "where", positive, x, negative)
 
 
@@ -99,27 +85,21 @@ def _with_slope(lowering: Lowering, node: ir.Node) -> None:
 def _cast(lowering: Lowering, node: ir.Node) -> None:
     """float16, bfloat16 and double are float32 here, so that most casts vanish."""
     (x,) = _operands(lowering, node)
-    if x.dtype is lowering.dtype(node.outputs[0]):
-        lowering.assign(node.outputs[0], x)
+    if x.dtype is lowering.facts.dtype(node.outputs[0]):
+        lowering.values.assign(node.outputs[0], x)
     else:
         _set(lowering, node, "cast", x)
 
 
-@lowers("CastLike", data=(0,))
-def _cast_like(lowering: Lowering, node: ir.Node) -> None:
-    _cast(lowering, node)
-
-
-def outer_product(lowering: Lowering, out: ir.Value, a: Operand, b: Operand) -> None:
-    """A matrix product over a dimension of one: it broadcasts like a multiplication."""
-    lowering.assign(out, Expr("mul", (a, b), lowering.dtype(out), lowering.shape(out)))
-
-
 def _operands(lowering: Lowering, node: ir.Node) -> list[Operand]:
-    return [lowering.operand(value) for value in node.inputs if value is not None]
+    return [lowering.values.operand(value) for value in node.inputs if value is not None]
+
+
+def _expression(lowering: Lowering, node: ir.Node, op: str, *args: Operand) -> Expr:
+    """`op` of operands, with the shape and type of the node's output."""
+    out = node.outputs[0]
+    return Expr(op, args, OPS[op] or lowering.facts.dtype(out), lowering.facts.shape(out))
 
 
 def _set(lowering: Lowering, node: ir.Node, op: str, *args: Operand) -> None:
-    out = node.outputs[0]
-    shape: Shape = lowering.shape(out)
-    lowering.assign(out, Expr(op, tuple(args), FORMS[op].result or lowering.dtype(out), shape))
+    lowering.values.assign(node.outputs[0], _expression(lowering, node, op, *args))

@@ -1,6 +1,6 @@
 """Element-wise expressions: what is computed for one element, as a graph of operations over views and numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from .dims import Shape
@@ -17,7 +17,7 @@ class Scalar:
 
 @dataclass(eq=False)
 class Expr:
-    """An operation on operands that broadcast to `shape`. `op` is a key of FORMS; "load" and "cast" are identities."""
+    """An operation on operands that broadcast to `shape`. `op` is one of OPS; "load" and "cast" are identities."""
 
     op: str
     args: "tuple[Operand, ...]"
@@ -50,66 +50,20 @@ class Expr:
 
 Operand = Expr | View | Scalar
 
-
-@dataclass(frozen=True)
-class Form:
-    """How an operation is written in C++. `result` None: the type of the operands."""
-
-    scalar: str
-    result: DType | None = None
-    vector: str | None = None  # over VF, where every operand is float
-
-
-def _function(name: str, vector: bool = False) -> Form:
-    return Form(f"std::{name}({{0}})", DType.F32, f"es::{name}({{0}})" if vector else None)
-
-
-FORMS: dict[str, Form] = {
-    "load": Form("{0}", None, "{0}"),
-    "add": Form("{0} + {1}", None, "{0} + {1}"),
-    "sub": Form("{0} - {1}", None, "{0} - {1}"),
-    "mul": Form("{0} * {1}", None, "{0} * {1}"),
-    "div": Form("{0} / {1}", None, "{0} / {1}"),
-    "neg": Form("-{0}", None, "{0} * es::VF::broadcast(-1.0f)"),
-    "abs": Form("std::abs({0})", None, "es::abs({0})"),
-    "min": Form("es::engine::least({0}, {1})", None, "es::min({1}, {0})"),
-    "max": Form("es::engine::greatest({0}, {1})", None, "es::max({1}, {0})"),
-    "pow": Form("es::engine::power({0}, {1})", DType.F32),
-    "mod": Form("es::engine::modulo({0}, {1})"),
-    "fmod": Form("std::fmod({0}, {1})", DType.F32),
-    "sqrt": _function("sqrt", vector=True),
-    "reciprocal": Form("1.0f / {0}", DType.F32, "es::VF::broadcast(1.0f) / {0}"),
-    "exp": _function("exp", vector=True),
-    "log": _function("log"),
-    "sin": _function("sin"),
-    "cos": _function("cos"),
-    "tan": _function("tan"),
-    "tanh": _function("tanh", vector=True),
-    "erf": _function("erf", vector=True),
-    "floor": _function("floor"),
-    "ceil": _function("ceil"),
-    "round": _function("nearbyint"),
-    "sigmoid": Form("1.0f / (1.0f + std::exp(-{0}))", DType.F32, "es::sigmoid({0})"),
-    "gelu": Form("0.5f * {0} * (1.0f + std::erf({0} * 0.70710678f))", DType.F32, "es::gelu({0})"),
-    "gelu_tanh": Form(
-        "0.5f * {0} * (1.0f + std::tanh(0.79788456f * ({0} + 0.044715f * {0} * {0} * {0})))",
-        DType.F32,
-        "es::gelu_tanh({0})",
-    ),
-    "silu": Form("{0} / (1.0f + std::exp(-{0}))", DType.F32, "es::silu({0})"),
-    "relu": Form("{0} > 0 ? {0} : 0", None, "es::relu({0})"),
-    "softplus": Form("{0} > 20.0f ? {0} : std::log1p(std::exp({0}))", DType.F32),
-    "sign": Form("es::engine::sign({0})"),
-    "is_nan": Form("std::isnan({0})", DType.BOOL),
-    "where": Form("{0} ? {1} : {2}"),
-    "equal": Form("{0} == {1}", DType.BOOL),
-    "less": Form("{0} < {1}", DType.BOOL),
-    "less_equal": Form("{0} <= {1}", DType.BOOL),
-    "greater": Form("{0} > {1}", DType.BOOL),
-    "greater_equal": Form("{0} >= {1}", DType.BOOL),
-    "and": Form("{0} && {1}", DType.BOOL),
-    "or": Form("{0} || {1}", DType.BOOL),
-    "xor": Form("!{0} != !{1}", DType.BOOL),
-    "not": Form("!{0}", DType.BOOL),
-    "cast": Form("{0}"),
+_OF_OPERANDS = (
+    "load", "add", "sub", "mul", "div", "neg", "abs", "min", "max", "relu", "sign", "where", "cast", "bit_and",
+    "bit_or", "bit_not",
+)  # fmt: skip
+_OF_FLOATS = (
+    "pow", "sqrt", "reciprocal", "exp", "log", "sin", "cos", "tanh", "erf", "floor", "ceil", "round",
+    "sigmoid", "gelu", "gelu_tanh", "softplus",
+)  # fmt: skip
+_OF_BOOLS = (
+    "equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "xor", "not",
+)  # fmt: skip
+OPS: Mapping[str, DType | None] = {
+    **dict.fromkeys(_OF_OPERANDS, None),
+    **dict.fromkeys(_OF_FLOATS, DType.F32),
+    **dict.fromkeys(_OF_BOOLS, DType.BOOL),
 }
+"""Every operation of an expression, and the type of its result; None: the type of its operands."""

@@ -1,15 +1,33 @@
 """The lowered network: kernel calls on views of buffers, in order, and the weights and KV cache that they need."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
+import numpy as np
 import onnx_ir as ir
 
+from ...quantization.quantized import QuantizedWeight
 from ...quantization.scheme import LinearScheme
 from ...runtime.manifest import KvDtype
-from .dims import Dim
 from .expressions import Expr
 from .stored_rows import StoredRows
 from .views import Buffer, View
+from .work import Work
+
+Rows = Callable[[int, int], np.ndarray | QuantizedWeight]
+"""Rows [first, last) of a weight [n, k]: in float32 or, for scaled schemes, quantized."""
+
+
+class Layout(Protocol):
+    """How a target stores a weight."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def pack(self, rows: Rows, out: np.ndarray, up_rows: Rows | None = None) -> None:
+        """Write the weight into `out`, uint8 [nbytes]; a gated one has a second matrix, `up_rows`."""
+        ...
 
 
 @dataclass(eq=False)
@@ -41,10 +59,23 @@ class PlainWeight:
     bf16: bool = False
     add: float = 0.0  # added to every element when packed: the offset of an RMSNorm
 
+    @property
+    def nbytes(self) -> int:
+        return self.buffer.row_size * (2 if self.bf16 else self.buffer.dtype.nbytes)
+
+
+@dataclass(frozen=True)
+class Tactic:
+    """The kernel that a fused operation runs with, and what it does for how many rows of a step ("1-2", "3-")."""
+
+    node: str
+    kernel: str
+    variants: dict[str, str]
+
 
 @dataclass
 class Call:
-    """One kernel call; `name` is the node's module path."""
+    """One kernel call; `name` is the node's module path. Those of fused operations are defined with their plugins."""
 
     name: str
 
@@ -54,121 +85,13 @@ class Call:
     def writes(self) -> list[View]:
         return []
 
+    def work(self) -> Work:
+        """What one step takes of it at least, but for reading weights."""
+        return Work()
 
-@dataclass
-class LinearCall(Call):
-    """y [M, N] = act(x W^T + bias) + residual."""
-
-    x: View
-    weight: LinearWeight
-    bias: View | None
-    residual: View | None
-    activation: str
-    y: View
-    rows: Dim
-
-    def reads(self) -> list[View]:
-        return [view for view in (self.x, self.bias, self.residual) if view is not None]
-
-    def writes(self) -> list[View]:
-        return [self.y]
-
-
-@dataclass
-class GatedMlpCall(Call):
-    """y [M, N] = act(x Wg^T + gate_bias) * (x Wu^T + up_bias)."""
-
-    x: View
-    weight: LinearWeight
-    gate_bias: View | None
-    up_bias: View | None
-    activation: str
-    y: View
-    rows: Dim
-
-    def reads(self) -> list[View]:
-        return [view for view in (self.x, self.gate_bias, self.up_bias) if view is not None]
-
-    def writes(self) -> list[View]:
-        return [self.y]
-
-
-@dataclass
-class AttentionCall(Call):
-    """q [T, H, D], k [T, Hk, D], v [T, Hk, Dv] -> out [T, H, Dv], through the KV cache of one layer."""
-
-    q: View
-    k: View
-    v: View
-    out: View
-    sinks: View | None
-    layer: int
-    scale: float
-    softcap: float
-    window: int
-
-    def reads(self) -> list[View]:
-        return [view for view in (self.q, self.k, self.v, self.sinks) if view is not None]
-
-    def writes(self) -> list[View]:
-        return [self.out]
-
-
-@dataclass
-class RotaryCall(Call):
-    """y [T, H, D] = x with its first `rotary_dim` elements rotated by cos and sin [T, C]; y may be x."""
-
-    x: View
-    cos: View
-    sin: View
-    y: View
-    style: str
-    rotary_dim: int
-    cos_stride: int
-
-    def reads(self) -> list[View]:
-        return [self.x, self.cos, self.sin]
-
-    def writes(self) -> list[View]:
-        return [self.y]
-
-
-@dataclass
-class NormCall(Call):
-    """Norms of x [T, H, D] over D. kind: rms_norm, layer_norm, or skip_* (x [T, D]; also writes total = x + skip)."""
-
-    kind: str
-    x: View
-    skip: View | None
-    weight: View | None
-    bias: View | None
-    epsilon: float
-    y: View
-    total: View | None
-    rows: Dim
-
-    def reads(self) -> list[View]:
-        return [view for view in (self.x, self.skip, self.weight, self.bias) if view is not None]
-
-    def writes(self) -> list[View]:
-        return [view for view in (self.y, self.total) if view is not None]
-
-
-@dataclass
-class EmbeddingCall(Call):
-    """y [M, D] = table[ids]; a LinearWeight is the head's, which an int8 embedding shares."""
-
-    table: PlainWeight | LinearWeight
-    entries: int
-    ids: View
-    y: View
-    rows: Dim
-
-    def reads(self) -> list[View]:
-        return [self.ids]
-
-    def writes(self) -> list[View]:
-        return [self.y]
+    def table(self) -> "PlainWeight | LinearWeight | None":
+        """The weight of which the call reads a row for each token, if it is such a lookup."""
+        return None
 
 
 @dataclass
@@ -188,8 +111,8 @@ class LoopCall(Call):
 class AxisCall(Call):
     """A function along the last axis of x, for every index of the others.
 
-    kind: softmax, log_softmax (y like x); sum, mean, max, min, l2, prod, sum_square, log_sum_exp, arg_max (y without
-    that axis); cum_sum (y like x); top_k (y values, y2 indices).
+    kind: softmax, log_softmax (y like x); sum, mean, max, min, log_sum_exp, arg_max (y without that axis); cum_sum
+    (y like x); top_k (y values, y2 indices).
     """
 
     kind: str
@@ -215,6 +138,27 @@ class GatherCall(Call):
 
     def reads(self) -> list[View]:
         return [self.data, self.indices]
+
+    def writes(self) -> list[View]:
+        return [self.y]
+
+
+@dataclass
+class GatherElementsCall(GatherCall):
+    """y[i.., j, k..] = data[i.., indices[i.., j, k..], k..]; all of one rank."""
+
+
+@dataclass
+class ScatterElementsCall(Call):
+    """y[i.., indices[i.., j, k..], k..] = updates[i.., j, k..]; what is not named stays as it is in y."""
+
+    indices: View
+    updates: View
+    axis: int
+    y: View
+
+    def reads(self) -> list[View]:
+        return [self.indices, self.updates, self.y]
 
     def writes(self) -> list[View]:
         return [self.y]
@@ -253,14 +197,6 @@ class CacheLayer:
     key_scales: View | None = None
     value_scales: View | None = None
 
-    @property
-    def cpp_element(self) -> str:
-        """What an element is, as kernels have it."""
-        name = f"es::{self.dtype.capitalize()}"
-        if self.dtype not in (KvDtype.INT8, KvDtype.FP8):
-            return name
-        return f"es::PerToken<{name}>" if self.key_scales is None else f"es::PerHead<{name}>"
-
     def token_bytes(self) -> int:
         """What a token's keys and values take, their scales included."""
         size = {KvDtype.FP32: 4, KvDtype.BF16: 2, KvDtype.INT8: 1, KvDtype.FP8: 1}[self.dtype]
@@ -278,7 +214,7 @@ class CacheGroup:
 
 @dataclass
 class Program:
-    """All that emit, pack and the manifest need."""
+    """All that a target compiles and packs, and that the manifest tells."""
 
     calls: list[Call] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
@@ -295,3 +231,13 @@ class Program:
         """Cache groups in the order of the step's block tables: by first layer."""
         windows = dict.fromkeys(layer.window for layer in self.layers)
         return [CacheGroup(w, tuple(layer for layer in self.layers if layer.window == w)) for w in windows]
+
+    def work(self) -> Work:
+        """The work of one step."""
+        weights = sum(weight.nbytes for weight in self.linear_weights)
+        return sum((call.work() for call in self.calls), Work(linear_bytes=weights))
+
+    def table_bytes(self) -> int:
+        """Bytes of all embedding tables; rows that lookups read out of the head count nothing."""
+        tables = {call.table() for call in self.calls}
+        return sum(table.nbytes for table in tables if isinstance(table, PlainWeight))

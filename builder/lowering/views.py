@@ -11,19 +11,15 @@ from .dims import ONE, Dim, Shape, Symbol, static_size, symbol_of
 
 
 class DType(Enum):
-    """Element types in memory: C++ type and bytes. The network's int64 is int32 here; its bool is a byte."""
+    """Element types in memory. The network's int64 is int32 here; its bool is a byte."""
 
-    F32 = ("float", 4)
-    I32 = ("int32_t", 4)
-    BOOL = ("uint8_t", 1)
-
-    @property
-    def cpp(self) -> str:
-        return self.value[0]
+    F32 = "float32"
+    I32 = "int32"
+    BOOL = "bool"
 
     @property
     def nbytes(self) -> int:
-        return self.value[1]
+        return 1 if self is DType.BOOL else 4
 
 
 class Home(Enum):

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import ml_dtypes
@@ -9,45 +10,38 @@ import numpy as np
 import onnx_ir as ir
 
 from ...errors import BuildError
-from ...plugins.cpu.isa import Isa
-from ...plugins.linear.cpu.packing import Rows
 from ...progress import NoProgress, Progress
 from ...quantization import fp8, rtn
 from ...quantization.quantized import QuantizedWeight
 from ...quantization.scheme import WeightType
 from ..passes import derived
 from ..passes.derived import Read
-from ..targets.cpu.emit_calls import layout_of
 from .memory_plan import align
-from .program import EmbeddingCall, LinearWeight, PlainWeight, Program
+from .program import Layout, LinearWeight, PlainWeight, Program, Rows
 from .views import DType
 
 _STEP_BYTES = 16 << 20
 
 
-def plan_weights(program: Program, isa: Isa) -> None:
+LayoutOf = Callable[[LinearWeight], Layout]
+"""How a target packs a weight."""
+
+
+def plan_weights(program: Program, layout_of: LayoutOf) -> None:
     """Set the offsets of all weights, 64-byte aligned, in the order they are used, and `weights_bytes`."""
     offset = 0
     for weight in program.plain_weights:
         weight.buffer.offset = offset
-        offset += align(plain_bytes(weight))
+        offset += align(weight.nbytes)
     for weight in program.linear_weights:
-        weight.offset, weight.nbytes = offset, layout_of(weight, isa).nbytes
+        weight.offset, weight.nbytes = offset, layout_of(weight).nbytes
         offset += align(weight.nbytes)
     program.weights_bytes = max(offset, 64)
 
 
-def plain_bytes(weight: PlainWeight) -> int:
-    return weight.buffer.row_size * (2 if weight.bf16 else weight.buffer.dtype.nbytes)
-
-
-def table_bytes(program: Program) -> int:
-    """Of all embedding tables; rows that lookups read out of the head count nothing."""
-    tables = {call.table for call in program.calls if isinstance(call, EmbeddingCall)}
-    return sum(plain_bytes(table) for table in tables if isinstance(table, PlainWeight))
-
-
-def write_weights(path: Path, program: Program, isa: Isa, read: Read, progress: Progress | None = None) -> None:
+def write_weights(
+    path: Path, program: Program, layout_of: LayoutOf, read: Read, progress: Progress | None = None
+) -> None:
     """Write weights.bin. `read(parameter)` gives a weight, best as a view of a mapped file. Those that the checkpoint
     holds quantized are not rounded again.
 
@@ -60,10 +54,10 @@ def write_weights(path: Path, program: Program, isa: Isa, read: Read, progress: 
         mapped = mmap.mmap(file.fileno(), program.weights_bytes)  # unmapped once the last array over it is gone
         with progress.task("pack weights", program.weights_bytes) as task:
             for weight in program.plain_weights:
-                _write_plain(weight, _region(mapped, weight.buffer.offset, plain_bytes(weight)), read)
-                task.advance(align(plain_bytes(weight)))
+                _write_plain(weight, _region(mapped, weight.buffer.offset, weight.nbytes), read)
+                task.advance(align(weight.nbytes))
             for weight in program.linear_weights:
-                _write_linear(weight, isa, _region(mapped, weight.offset, weight.nbytes), read)
+                _write_linear(weight, layout_of(weight), _region(mapped, weight.offset, weight.nbytes), read)
                 _release(mapped, weight.offset, weight.nbytes)
                 task.advance(align(weight.nbytes))
 
@@ -89,9 +83,9 @@ def _release(mapped: mmap.mmap, offset: int, nbytes: int) -> None:
         mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
-def _write_linear(weight: LinearWeight, isa: Isa, out: np.ndarray, read: Read) -> None:
+def _write_linear(weight: LinearWeight, layout: Layout, out: np.ndarray, read: Read) -> None:
     sources = weight.stored or [_rows_of(source, weight, read) for source in weight.sources]
-    layout_of(weight, isa).pack(sources[0], out, *sources[1:])
+    layout.pack(sources[0], out, *sources[1:])
 
 
 def _rows_of(source: ir.Value, weight: LinearWeight, read: Read) -> Rows:

@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-from .dims import Symbol
-from .program import AttentionCall, GatedMlpCall, LinearCall, Program
-
 
 @dataclass(frozen=True)
 class Work:
@@ -15,27 +12,15 @@ class Work:
     Embedding tables count nothing: a step reads a row for each token.
     """
 
-    linear_bytes: int
-    token_ops: int
-    logits_ops: int
-    attention_ops: int
+    linear_bytes: int = 0
+    token_ops: int = 0
+    logits_ops: int = 0
+    attention_ops: int = 0
 
-
-def work_of(program: Program) -> Work:
-    """The work of one step of a lowered network."""
-    token_ops = logits_ops = 0
-    for call in program.calls:
-        if isinstance(call, LinearCall | GatedMlpCall):
-            ops = 2 * call.weight.n * call.weight.k * len(call.weight.sources) * call.rows.count
-            if call.rows.symbol is Symbol.ROWS:
-                logits_ops += ops
-            else:
-                token_ops += ops
-    layers = {layer.index: layer for layer in program.layers}
-    attended = [layers[call.layer] for call in program.calls if isinstance(call, AttentionCall)]
-    return Work(
-        linear_bytes=sum(weight.nbytes for weight in program.linear_weights),
-        token_ops=token_ops,
-        logits_ops=logits_ops,
-        attention_ops=sum(2 * layer.heads * (layer.k_dim + layer.v_dim) for layer in attended),
-    )
+    def __add__(self, other: "Work") -> "Work":
+        return Work(
+            self.linear_bytes + other.linear_bytes,
+            self.token_ops + other.token_ops,
+            self.logits_ops + other.logits_ops,
+            self.attention_ops + other.attention_ops,
+        )

@@ -8,17 +8,17 @@ a function is found this way: x * sigmoid(x), Gelu, 0.5 * x * (1 + tanh(...)), R
 import numpy as np
 import onnx_ir as ir
 
-from ...plugins.linear.activation import Activation
+from ...plugins.linear.activation_function import ActivationFunction
 from . import numpy_ops
 from .graph import is_op
 from .probe import pieces
 
 _SAMPLES = np.concatenate([np.linspace(-12.0, 12.0, 193), [-60.0, -30.0, -1e-3, 1e-3, 30.0, 60.0]])
 _TOLERANCE = 2e-6  # of max(1, |y|): float32 constants of the formulas differ by less, gelu and gelu_tanh by 5e-4
-_EXPECTED = {activation: activation(_SAMPLES) for activation in Activation if activation is not Activation.NONE}
+_EXPECTED = {function: function(_SAMPLES) for function in ActivationFunction if function is not ActivationFunction.NONE}
 
 
-def recognise(value: ir.Value) -> tuple[Activation, ir.Value] | None:
+def recognise(value: ir.Value) -> tuple[ActivationFunction, ir.Value] | None:
     """The longest activation that everything reading `value` amounts to, and its result; None if it is not one.
 
     Nothing but the activation reads `value` or its inner values, so that all of it can be replaced.

@@ -2,8 +2,7 @@
 
 Requires: nodes in topological order.
 Ensures: no two constants with the same data (small ones), and no two nodes with the same operation, attributes and
-inputs (either order for Add and Mul), except those with state (attention writes its cache), random ones,
-and outputs of the graph.
+inputs (either order for Add and Mul), except those with state (attention writes its cache) and outputs of the graph.
 Counts nodes removed.
 """
 
@@ -12,10 +11,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from .graph import DOMAIN, constant, erase
+from ..operations import traits_of
+from .graph import constant, erase
 
 MAX_ELEMENTS = 1 << 16
-_STATEFUL = {(DOMAIN, "PagedAttention")}
 
 
 def eliminate_common_subexpressions(graph: ir.Graph) -> int:
@@ -48,7 +47,7 @@ def _share_constants(graph: ir.Graph) -> None:
 
 
 def _key(node: ir.Node) -> Hashable | None:
-    if (node.domain, node.op_type) in _STATEFUL or node.op_type.startswith("Random"):
+    if traits_of(node).is_stateful:
         return None
     attributes = []
     for attribute in sorted(node.attributes.values(), key=lambda a: a.name):

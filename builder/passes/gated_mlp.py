@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from ...plugins.linear.activation import Activation
+from ...plugins.linear.activation_function import ActivationFunction
 from . import graph as g
 from .activations import recognise
 from .linear import Linear, read_linear
@@ -72,7 +72,7 @@ def _projection(value: ir.Value) -> Projection | None:
     return Projection(linear, half * (value.index() or 0), half * ((value.index() or 0) + 1))
 
 
-def _gated_mlp_before(anchor: ir.Node, activation: Activation, gate: Projection, up: Projection) -> ir.Value:
+def _gated_mlp_before(anchor: ir.Node, activation: ActivationFunction, gate: Projection, up: Projection) -> ir.Value:
     x, shape = gate.linear.x, g.dims(gate.linear.x)
     assert shape is not None
     node = g.insert_before(

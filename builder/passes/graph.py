@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-DOMAIN = "enginesmith"
+from ...plugins.plugin import DOMAIN as DOMAIN
 
 Dims = tuple[int | str, ...]
 

@@ -8,6 +8,7 @@ reshaped otherwise (merged heads) and whose output is reshaped by rows again tak
 
 import onnx_ir as ir
 
+from ..operations import traits_of
 from . import graph as g
 from .rowwise import apply_to, row_inputs
 from .views import VIEWS
@@ -27,8 +28,7 @@ def _sink(node: ir.Node) -> bool:
     if len(leading) != 1 or (rows := leading.pop()) is None:
         return False
     others = [value for i, value in enumerate(node.inputs) if value is not None and i not in positions]
-    is_elementwise = node.domain == "" and node.op_type != "LayerNormalization"
-    if is_elementwise and any(len(value.shape or ()) > len(rows) + 1 for value in others):
+    if traits_of(node).elementwise and any(len(value.shape or ()) > len(rows) + 1 for value in others):
         return False
     moved = apply_to(node, node, {i: value for i, value in sources.items() if value is not None}, (*rows, shape[-1]))
     g.replace(output, g.reshape_before(node, moved, shape))

@@ -4,16 +4,8 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from ..operations import traits_of
 from . import graph as g
-from .numpy_ops import ELEMENTWISE
-
-# Inputs that have rows; the others are weights.
-_ROW_INPUTS = {
-    (g.DOMAIN, "RMSNorm"): (0,),
-    (g.DOMAIN, "Linear"): (0, 3),
-    (g.DOMAIN, "GatedMLP"): (0,),
-    ("", "LayerNormalization"): (0,),
-}
 
 
 def row_inputs(node: ir.Node) -> list[int] | None:
@@ -21,15 +13,15 @@ def row_inputs(node: ir.Node) -> list[int] | None:
 
     The other operands of an element-wise operation are the same for all rows.
     """
-    kind = (node.domain, node.op_type)
-    is_elementwise = node.domain == "" and node.op_type in ELEMENTWISE
-    if len(node.outputs) != 1 or not (is_elementwise or kind in _ROW_INPUTS):
+    traits = traits_of(node)
+    candidates = tuple(range(len(node.inputs))) if traits.elementwise else traits.row_inputs
+    if len(node.outputs) != 1 or candidates is None:
         return None
-    if kind == ("", "LayerNormalization") and not g.is_last_axis(node.attributes.get_int("axis", -1), node.outputs[0]):
+    if not g.is_last_axis(node.attributes.get_int("axis", -1), node.outputs[0]):
         return None
     shape = g.dims(node.outputs[0])
     positions = []
-    for position in range(len(node.inputs)) if is_elementwise else _ROW_INPUTS[kind]:
+    for position in candidates:
         value = g.optional_input(node, position)
         if value is None:
             continue

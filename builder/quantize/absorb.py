@@ -11,14 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from ..operations import traits_of
 from ..passes import graph as g
 from ..passes import numpy_ops
 from ..passes.derived import is_derived
-from ..passes.linear import read_linear
 
 UNSCALED = -1  # the channel of an element that is to stay as it is
-
-_HOMOGENEOUS = ("Abs", "Cast", "Div", "Expand", "LeakyRelu", "Neg", "Relu")  # in their first input
 
 
 @dataclass(frozen=True)
@@ -50,8 +48,20 @@ def channels_shape(value: ir.Value) -> tuple[int, ...] | None:
 def absorb_in_producer(value: ir.Value, channels: np.ndarray) -> Absorbed | None:
     """What absorbs a scale of a value's `channels`, whoever reads it; None where something in between prevents it."""
     node = value.producer()
-    rule = None if node is None else _RULES.get((node.domain, node.op_type))
+    rule = None if node is None else _rule_of(node)
     return None if node is None or rule is None else rule(node, value, channels)
+
+
+def _rule_of(node: ir.Node) -> "Rule | None":
+    """How a scale passes an operation: what its traits say, or a rule of those that compute with several values."""
+    traits = traits_of(node)
+    if traits.scale_inputs:
+        return _parameters
+    if traits.linear_input is not None:
+        return _attention
+    if traits.is_homogeneous:
+        return _homogeneous
+    return _RULES.get(node.op_type) if node.domain == "" else None
 
 
 def _absorb(value: ir.Value | None, channels: np.ndarray) -> Absorbed | None:
@@ -106,26 +116,27 @@ def _join(*parts: Absorbed | None) -> Absorbed | None:
 # Rules: (node, its output that is divided, the channels of that output) -> what absorbs them.
 
 
-def _linear(node: ir.Node, _: ir.Value, channels: np.ndarray) -> Absorbed | None:
-    linear = read_linear(node)
+def _parameters(node: ir.Node, value: ir.Value, channels: np.ndarray) -> Absorbed | None:
+    """Of an operation that is proportional to parameters, if nothing else is added or applied to its result."""
+    positions = traits_of(node).scale_inputs
+    others = [i for i, each in enumerate(node.inputs) if each is not None and i not in (0, *positions)]
+    found = [each for each in (g.optional_input(node, position) for position in positions) if each is not None]
     narrowed = _narrow(channels, channels.shape[-1:])
-    if linear is None or not linear.is_plain or narrowed is None:
+    is_plain = not others and not node.attributes.get_string("activation", "")
+    if not is_plain or not found or narrowed is None or not g.is_last_axis(node.attributes.get_int("axis", -1), value):
         return None
     rows, ties = narrowed
-    weight = _divide(linear.weight, rows[None, :] if linear.transposed else rows[:, None])
-    bias = Absorbed() if linear.bias is None else _divide(linear.bias, rows)
-    return _join(weight, bias, Absorbed(ties=(ties,)))
+    offset = node.attributes.get_float("offset", 0.0)
+    is_transposed = bool(node.attributes.get_int("transposed", 0))
+    divided = [_divide(each, _along_channels(each, rows, is_transposed), offset) for each in found]
+    return _join(*divided, Absorbed(ties=(ties,)))
 
 
-def _norm(node: ir.Node, _: ir.Value, channels: np.ndarray) -> Absorbed | None:
-    weight, bias = (g.optional_input(node, position) for position in (1, 2))
-    shape = None if weight is None else g.static_dims(weight)
-    narrowed = None if shape is None else _narrow(channels, shape)
-    if narrowed is None:
-        return None
-    rows, ties = narrowed
-    scaled = _divide(weight, rows, node.attributes.get_float("offset", 0.0))
-    return _join(scaled, Absorbed() if bias is None else _divide(bias, rows), Absorbed(ties=(ties,)))
+def _along_channels(parameter: ir.Value, rows: np.ndarray, is_transposed: bool) -> np.ndarray:
+    """The channels [N] in the shape of a vector [N], or of a matrix [N, K] or, transposed, [K, N]."""
+    if len(parameter.shape or ()) < 2:
+        return rows
+    return rows[None, :] if is_transposed else rows[:, None]
 
 
 def _product(node: ir.Node, _: ir.Value, channels: np.ndarray) -> Absorbed | None:
@@ -143,7 +154,7 @@ def _homogeneous(node: ir.Node, _: ir.Value, channels: np.ndarray) -> Absorbed |
 
 def _attention(node: ir.Node, _: ir.Value, channels: np.ndarray) -> Absorbed | None:
     """[1, T, H, D] of values [1, Hk, T, D]: linear in the values; heads h * Hk / H share one."""
-    values = node.inputs[2]
+    values = node.inputs[traits_of(node).linear_input or 0]
     shape = None if values is None else channels_shape(values)
     if shape is None or len(shape) != 4 or channels.ndim != 4 or shape[3] != channels.shape[3]:
         return None
@@ -215,18 +226,14 @@ def _rows(node: ir.Node, value: ir.Value, channels: np.ndarray) -> Absorbed | No
     return _absorb(source, channels)
 
 
-_RULES: dict[tuple[str, str], Callable[[ir.Node, ir.Value, np.ndarray], Absorbed | None]] = {
-    (g.DOMAIN, "Linear"): _linear,
-    (g.DOMAIN, "RMSNorm"): _norm,
-    ("", "LayerNormalization"): _norm,
-    (g.DOMAIN, "PagedAttention"): _attention,
-    ("", "Mul"): _product,
-    ("", "Add"): _sum,
-    ("", "Sub"): _sum,
-    ("", "Reshape"): _reshape,
-    ("", "Transpose"): _transpose,
-    ("", "Split"): _split,
-    ("", "Slice"): _slice,
-    ("", "Gather"): _rows,
-    **{("", name): _homogeneous for name in _HOMOGENEOUS},
+Rule = Callable[[ir.Node, ir.Value, np.ndarray], Absorbed | None]
+_RULES: dict[str, Rule] = {
+    "Mul": _product,
+    "Add": _sum,
+    "Sub": _sum,
+    "Reshape": _reshape,
+    "Transpose": _transpose,
+    "Split": _split,
+    "Slice": _slice,
+    "Gather": _rows,
 }

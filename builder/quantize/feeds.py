@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from ..network import Network
 from ..passes import graph as g
+from ..passes.head import makes_logits
 from ..passes.linear import Linear, read_linear
 from ..passes.pipeline import clean
 from .folds import Fold, find_fold
@@ -51,7 +52,6 @@ def read_feeds(network: Network) -> Feeds:
     graph = network.graph.clone()
     clean(graph)
     found = Feeds()
-    heads = _heads(graph)
     readers: dict[ir.Value, list[Layer]] = {}
     seen: set[str] = set()
     for linear in (linear for node in graph if (linear := read_linear(node)) is not None):
@@ -60,7 +60,7 @@ def read_feeds(network: Network) -> Feeds:
         if reason is not None:
             found.others[name] = reason
         elif name not in seen:
-            layer = Layer(name, linear.n, linear.k, linear.node in heads, str(linear.weight.name))
+            layer = Layer(name, linear.n, linear.k, makes_logits(linear.output), str(linear.weight.name))
             readers.setdefault(linear.x, []).append(layer)
         seen.add(name)
     found.groups.extend(InputGroup(tuple(layers), _fold(graph, x, layers)) for x, layers in readers.items())
@@ -83,21 +83,3 @@ def _fold(graph: ir.Graph, x: ir.Value, layers: list[Layer]) -> Fold | None:
     if any(node.inputs[1] not in weights for node in x.consumers()) or any(len(w.uses()) > 1 for w in weights):
         return None
     return find_fold(x, layers[0].k)
-
-
-def _heads(graph: ir.Graph) -> set[ir.Node]:
-    """The linear layers that the logits are computed from without another one in between."""
-    found: set[ir.Node] = set()
-    passed: set[ir.Value] = set()
-    pending: list[ir.Value | None] = list(graph.outputs)
-    while pending:
-        value = pending.pop()
-        node = None if value is None else value.producer()
-        if value is None or node is None or value in passed:
-            continue
-        passed.add(value)
-        if read_linear(node) is not None:
-            found.add(node)
-        else:
-            pending.extend(node.inputs)
-    return found

@@ -17,9 +17,9 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from ...errors import UnsupportedModelError
+from ...plugins.plugin import DOMAIN
 from . import ops  # noqa: F401  (defines the operators)
 
-DOMAIN = "enginesmith"
 OPSET = 23
 WRAPPER_PREFIX = "wrapped."  # of the module paths of an exported program (see export.Packed)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-NAMESPACE = "enginesmith"
+from ...plugins.plugin import DOMAIN
 
 _SCHEMAS = (
     "paged_attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, int cache_layer, float scale, int window, "
@@ -18,27 +18,27 @@ _SCHEMAS = (
     "str cos_layout) -> Tensor",
 )
 
-_library = torch.library.Library(NAMESPACE, "DEF")
+_library = torch.library.Library(DOMAIN, "DEF")
 for _schema in _SCHEMAS:
     _library.define(_schema, tags=(torch.Tag.pt2_compliant_tag,))
 
 
-@torch.library.register_fake(f"{NAMESPACE}::paged_attention", lib=_library)
+@torch.library.register_fake(f"{DOMAIN}::paged_attention", lib=_library)
 def _(q: Tensor, k: Tensor, v: Tensor, *_: object) -> Tensor:
     return q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3])
 
 
-@torch.library.register_fake(f"{NAMESPACE}::rms_norm", lib=_library)
+@torch.library.register_fake(f"{DOMAIN}::rms_norm", lib=_library)
 def _(x: Tensor, *_: object) -> Tensor:
     return x.new_empty(x.shape)
 
 
-@torch.library.register_fake(f"{NAMESPACE}::rotary_embedding", lib=_library)
+@torch.library.register_fake(f"{DOMAIN}::rotary_embedding", lib=_library)
 def _(x: Tensor, *_: object) -> Tensor:
     return x.new_empty(x.shape)
 
 
-@torch.library.register_fake(f"{NAMESPACE}::linear", lib=_library)
+@torch.library.register_fake(f"{DOMAIN}::linear", lib=_library)
 def _(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return x.new_empty(*x.shape[:-1], weight.shape[0])
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..plugin import Input, Operation, Output, Shape
+from ..plugin import Input, Operation, Output, Sizes, Traits
 from .reference import attention
 
 
@@ -25,7 +25,7 @@ class PagedAttentionAttributes:
     chunk: int = 0
 
 
-def _infer(shapes: Sequence[Shape | None], attributes: PagedAttentionAttributes) -> tuple[Shape, ...]:
+def _infer(shapes: Sequence[Sizes | None], attributes: PagedAttentionAttributes) -> tuple[Sizes, ...]:
     q, k, v, sinks = [*shapes, None][:4]
     if q is None or k is None or v is None or not len(q) == len(k) == len(v) == 4:
         raise ValueError(f"PagedAttention needs q, k and v of four dimensions, not {q}, {k} and {v}")
@@ -69,5 +69,7 @@ OPERATIONS = (
         attributes=PagedAttentionAttributes,
         infer=_infer,
         reference=_reference,
+        traits=Traits(is_stateful=True, is_matmul=True, linear_input=2),
+        is_traced=True,
     ),
 )

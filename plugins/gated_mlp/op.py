@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..linear.activation import Activation
-from ..plugin import Input, Operation, Output, Shape
+from ..linear.activation_function import ActivationFunction
+from ..plugin import Input, Operation, Output, Sizes, Traits
 from .reference import gated_mlp
 
 
@@ -14,10 +14,10 @@ from .reference import gated_mlp
 class GatedMlpAttributes:
     """`activation` is applied to the gate."""
 
-    activation: Activation = Activation.SILU
+    activation: ActivationFunction = ActivationFunction.SILU
 
 
-def _infer(shapes: Sequence[Shape | None], attributes: GatedMlpAttributes) -> tuple[Shape, ...]:
+def _infer(shapes: Sequence[Sizes | None], attributes: GatedMlpAttributes) -> tuple[Sizes, ...]:
     x, gate, up, *biases = shapes
     if x is None or not x or gate is None or len(gate) != 2 or gate != up:
         raise ValueError(f"GatedMLP needs x [..., K] and two weights [N, K], not {x}, {gate} and {up}")
@@ -57,5 +57,6 @@ OPERATIONS = (
         attributes=GatedMlpAttributes,
         infer=_infer,
         reference=_reference,
+        traits=Traits(row_inputs=(0,), is_matmul=True),
     ),
 )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..linear.activation import Activation
+from ..linear.activation_function import ActivationFunction
 from ..linear.reference import linear
 
 
@@ -13,7 +13,7 @@ def gated_mlp(
     gate_bias: np.ndarray | None = None,
     up_bias: np.ndarray | None = None,
     *,
-    activation: Activation = Activation.SILU,
+    activation: ActivationFunction = ActivationFunction.SILU,
 ) -> np.ndarray:
     """act(x Wg^T + bg) * (x Wu^T + bu): x [..., K], weights [N, K], biases [N] -> [..., N]."""
     return linear(x, gate_weight, gate_bias, activation=activation) * linear(x, up_weight, up_bias)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..plugin import Input, Operation, Output, Shape
-from .activation import Activation
+from ..plugin import Input, Operation, Output, Sizes, Traits
+from .activation_function import ActivationFunction
 from .reference import linear
 
 
@@ -14,11 +14,11 @@ from .reference import linear
 class LinearAttributes:
     """`transposed` 1: the weight is [K, N]."""
 
-    activation: Activation = Activation.NONE
+    activation: ActivationFunction = ActivationFunction.NONE
     transposed: int = 0
 
 
-def _infer(shapes: Sequence[Shape | None], attributes: LinearAttributes) -> tuple[Shape, ...]:
+def _infer(shapes: Sequence[Sizes | None], attributes: LinearAttributes) -> tuple[Sizes, ...]:
     x, weight, *others = shapes
     if x is None or weight is None or len(weight) != 2:
         raise ValueError(f"Linear needs x [..., K] and a weight of two dimensions, not {x} and {weight}")
@@ -59,5 +59,7 @@ OPERATIONS = (
         attributes=LinearAttributes,
         infer=_infer,
         reference=_reference,
+        traits=Traits(row_inputs=(0, 3), is_matmul=True, scale_inputs=(1, 2)),
+        is_traced=True,
     ),
 )

@@ -4,7 +4,7 @@ import numpy as np
 
 from ...quantization.quantized import QuantizedWeight
 from ...quantization.scheme import ActivationScheme
-from .activation import Activation
+from .activation_function import ActivationFunction
 
 CHANNEL_GROUP = 128
 """Elements of an activation row that share a scale where the weight has one scale per output channel."""
@@ -16,7 +16,7 @@ def linear(
     bias: np.ndarray | None = None,
     residual: np.ndarray | None = None,
     *,
-    activation: Activation = Activation.NONE,
+    activation: ActivationFunction = ActivationFunction.NONE,
     transposed: bool = False,
 ) -> np.ndarray:
     """act(x W^T + bias) + residual: x [..., K], weight [N, K] ([K, N] if transposed), bias [N], residual [..., N]."""

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from ..plugin import Input, Operation, Output, Shape
+from ..plugin import Input, Operation, Output, Sizes, Traits
 from .reference import rms_norm, skip_layer_norm, skip_rms_norm
 
 
@@ -22,7 +22,7 @@ class LayerNormAttributes:
     epsilon: float
 
 
-def _check_vectors(x: Shape | None, vectors: Sequence[Shape | None]) -> Shape:
+def _check_vectors(x: Sizes | None, vectors: Sequence[Sizes | None]) -> Sizes:
     if not x:
         raise ValueError(f"a norm needs an input [..., D], not {x}")
     for vector in vectors:
@@ -31,13 +31,13 @@ def _check_vectors(x: Shape | None, vectors: Sequence[Shape | None]) -> Shape:
     return x
 
 
-def _infer(shapes: Sequence[Shape | None], attributes: RMSNormAttributes) -> tuple[Shape, ...]:
+def _infer(shapes: Sequence[Sizes | None], attributes: RMSNormAttributes) -> tuple[Sizes, ...]:
     return (_check_vectors(shapes[0], shapes[1:]),)
 
 
 def _infer_skip(
-    shapes: Sequence[Shape | None], attributes: RMSNormAttributes | LayerNormAttributes
-) -> tuple[Shape, ...]:
+    shapes: Sequence[Sizes | None], attributes: RMSNormAttributes | LayerNormAttributes
+) -> tuple[Sizes, ...]:
     x, skip, *vectors = shapes
     if x != skip:
         raise ValueError(f"a residual of shape {skip} cannot be added to an input of shape {x}")
@@ -79,6 +79,8 @@ OPERATIONS = (
         attributes=RMSNormAttributes,
         infer=_infer,
         reference=_reference,
+        traits=Traits(row_inputs=(0,), scale_inputs=(1,)),
+        is_traced=True,
     ),
     Operation(
         name="SkipRMSNorm",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..plugin import Input, Operation, Output, Shape
+from ..plugin import Input, Operation, Output, Sizes
 from .reference import RotaryStyle, rotary
 
 
@@ -19,7 +19,7 @@ class RotaryEmbeddingAttributes:
     heads_axis: int = 1
 
 
-def _infer(shapes: Sequence[Shape | None], attributes: RotaryEmbeddingAttributes) -> tuple[Shape, ...]:
+def _infer(shapes: Sequence[Sizes | None], attributes: RotaryEmbeddingAttributes) -> tuple[Sizes, ...]:
     x, cos, sin = shapes
     if x is None or len(x) != 4 or attributes.heads_axis not in (1, 2):
         raise ValueError(f"RotaryEmbedding needs x [1, H, T, D] or [1, T, H, D], not {x} ({attributes})")
@@ -59,5 +59,6 @@ OPERATIONS = (
         attributes=RotaryEmbeddingAttributes,
         infer=_infer,
         reference=_reference,
+        is_traced=True,
     ),
 )

@@ -13,6 +13,7 @@ from enginesmith.builder.targets.cpu import toolchain
 from enginesmith.cache import cache_dir
 from enginesmith.errors import ToolchainError
 from enginesmith.plugins.cpu.isa import Isa, machine_flags
+from enginesmith.plugins.registry import include_folders
 
 FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wextra", "-fPIC", "-pthread")
 
@@ -23,7 +24,7 @@ def compile_command(isa: Isa) -> list[str]:
         compiler = toolchain.find_compiler()
     except ToolchainError as error:
         pytest.skip(str(error))
-    return [*compiler.command, *FLAGS, *isa.compiler_flags, "-I", str(toolchain.PLUGINS)]
+    return [*compiler.command, *FLAGS, *isa.compiler_flags, *(f"-I{folder}" for folder in include_folders())]
 
 
 def compile_shared(source: str, isa: Isa) -> Path:

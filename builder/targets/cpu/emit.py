@@ -2,26 +2,14 @@
 
 from dataclasses import dataclass
 
+from ....plugins.attention.cpu.kernel import kernel_type
 from ....plugins.cpu.isa import Isa
 from ...config import BuildConfig
-from ...lowering.program import (
-    Call,
-    EmbeddingCall,
-    GatedMlpCall,
-    LinearCall,
-    NormCall,
-    Program,
-    RotaryCall,
-)
-from .emit_calls import CallEmitter
+from ...lowering.program import Program
+from .source import loops
+from .source.call import CpuCall
+from .source.writer import Writer
 
-_HEADERS: dict[type[Call], str] = {
-    EmbeddingCall: "embedding/cpu/embedding.h",
-    GatedMlpCall: "gated_mlp/cpu/gated_mlp.h",
-    LinearCall: "linear/cpu/linear.h",
-    NormCall: "norm/cpu/norm.h",
-    RotaryCall: "rotary/cpu/rotary.h",
-}
 _ALWAYS = ("attention/cpu/paged_attention.h", "engine/loops.h", "engine/runtime.h", "sampling/cpu/sampling.h")
 
 
@@ -37,12 +25,15 @@ class EngineFacts:
 def emit(program: Program, config: BuildConfig, facts: EngineFacts) -> str:
     """The source of the engine; depends on shapes, offsets and constants, never on the values of weights."""
     groups = program.groups
-    group_of_layer = {layer.index: g for g, group in enumerate(groups) for layer in group.layers}
-    emitter = CallEmitter(
-        facts.isa, config.kv_block_size, {layer.index: layer for layer in program.layers}, group_of_layer
-    )
+    cache_groups = {layer.index: g for g, group in enumerate(groups) for layer in group.layers}
+    writer = Writer(facts.isa, config.kv_block_size, cache_groups)
     for call in program.calls:
-        emitter.call(call)
+        writer.begin(call.name)
+        if isinstance(call, CpuCall):
+            call.write(writer)
+        else:
+            loops.write(call, writer)
+        writer.end()
     assert program.logits is not None
     return _TEMPLATE.format(
         title=facts.title,
@@ -55,27 +46,29 @@ def emit(program: Program, config: BuildConfig, facts: EngineFacts) -> str:
         windows=", ".join(str(group.window) for group in groups) or "0",
         num_layers=len(program.layers),
         num_groups=len(groups),
-        aliases="\n".join(f"using Attention{i} = {kind};" for i, kind in enumerate(emitter.attention_types)),
-        layers="\n".join(_layer(program, emitter, group_of_layer)),
-        scratch="\n".join(f"  bytes = std::max<int64_t>(bytes, {item});" for item in emitter.scratch),
+        layers="\n".join(_layers(program, writer)),
+        aliases="\n".join(
+            f"using {name}{i} = {kind};" for name, kinds in writer.aliases.items() for i, kind in enumerate(kinds)
+        ),
+        scratch="\n".join(f"  bytes = std::max<int64_t>(bytes, {item});" for item in writer.scratch),
         requirements=_requirements(facts.isa),
-        calls="\n".join(emitter.lines),
+        calls="\n".join(writer.lines),
     )
 
 
 def headers_for(program: Program) -> list[str]:
     """The headers of the kernels that are called, and those that every engine needs."""
-    return sorted({*_ALWAYS, *(_HEADERS[type(call)] for call in program.calls if type(call) in _HEADERS)})
+    return sorted({*_ALWAYS, *(call.header for call in program.calls if isinstance(call, CpuCall))})
 
 
-def _layer(program: Program, emitter: CallEmitter, group_of_layer: dict[int, int]) -> list[str]:
+def _layers(program: Program, writer: Writer) -> list[str]:
     """Every cache layer: {group, bytes of a block, where in the weights the scales of its keys and values lie}."""
     lines = []
     for layer in program.layers:
         views = (layer.key_scales, layer.value_scales)
         scales = ", ".join("-1" if view is None else str(view.buffer.offset) for view in views)
-        name = emitter.attention_type(layer)
-        lines.append(f"    {{{group_of_layer[layer.index]}, {name}::block_bytes, {scales}}},")
+        name = kernel_type(layer, writer)
+        lines.append(f"    {{{writer.cache_groups[layer.index]}, {name}::block_bytes, {scales}}},")
     return lines
 
 

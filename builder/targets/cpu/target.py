@@ -2,19 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ....checkpoint.layouts.kv_cache import KvScales
 from ....errors import BuildError
 from ....plugins.cpu.isa import Isa, native_isa
+from ....plugins.linear.cpu.packing import layout_of_weight
+from ....plugins.registry import kernels
 from ....quantization.scheme import WeightType
 from ...config import BuildConfig
 from ...lowering.lower import lower
 from ...lowering.memory_plan import plan_memory
-from ...lowering.program import Program
+from ...lowering.program import Program, Tactic
 from ...lowering.stored_rows import Stored
 from ...lowering.weights_file import plan_weights
 from .emit import EngineFacts, emit
+from .source.call import CpuCall
 
 if TYPE_CHECKING:
     from ...network import Network
@@ -34,6 +38,11 @@ class CpuPlan:
     def scheme(self) -> WeightType:
         """What the linear layers are stored as, all in all: what was asked for, or the least that a checkpoint has."""
         return self.stored_type or WeightType(self.config.weights or self.config.dtype)
+
+    def tactics(self) -> list[Tactic]:
+        """The kernels of fused operations that come in several variants."""
+        calls = (call for call in self.program.calls if isinstance(call, CpuCall))
+        return [tactic for call in calls if (tactic := call.tactic(self.isa)) is not None]
 
     @property
     def stored_type(self) -> WeightType | None:
@@ -71,8 +80,8 @@ def plan(
     kv_scales: Mapping[str, KvScales] | None = None,
 ) -> CpuPlan:
     """Lower `network`, give every buffer and weight its place, and write the source."""
-    program = lower(network, config, stored, kv_scales)
+    program = lower(network, config, kernels("cpu"), stored, kv_scales)
     plan_memory(program, config.max_num_tokens, config.max_batch_size)
-    plan_weights(program, isa)
+    plan_weights(program, partial(layout_of_weight, isa=isa))
     source = emit(program, config, EngineFacts(f"{network.architecture} for {isa}", isa, max_seq_len))
     return CpuPlan(program, source, isa, config, max_seq_len)

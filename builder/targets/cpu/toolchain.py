@@ -19,8 +19,8 @@ from ....atomic import new_file
 from ....cache import cache_dir
 from ....errors import ToolchainError
 from ....plugins.cpu.isa import Isa
+from ....plugins.registry import include_folders
 
-PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 ENGINE_HEADERS = Path(__file__).resolve().parent / "include"
 FLAGS = (
     *("-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=off"),
@@ -141,7 +141,7 @@ def start_compiling(source: str, isa: Isa, compiler: Compiler | None = None) -> 
     work = Path(tempfile.mkdtemp(prefix="enginesmith-compile-"))
     try:
         (work / "engine.cpp").write_text(source)
-        includes = [f"-I{PLUGINS}", f"-I{ENGINE_HEADERS}"]
+        includes = [f"-I{folder}" for folder in _include_folders()]
         options = _options(isa)
         command = [*compiler.command, *options, *includes, str(work / "engine.cpp"), "-o", str(work / "engine.so")]
         process = subprocess.Popen(
@@ -176,8 +176,12 @@ def headers_of(source: str) -> dict[str, str]:
 
 
 def _resolve(name: str, beside: Path | None) -> Path | None:
-    folders = [folder for folder in (beside, PLUGINS, ENGINE_HEADERS) if folder is not None]
+    folders = [*([beside] if beside else []), *_include_folders()]
     return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
+def _include_folders() -> list[Path]:
+    return [*include_folders(), ENGINE_HEADERS]
 
 
 def _options(isa: Isa) -> tuple[str, ...]:

@@ -1,10 +1,10 @@
 """Packing the weights of linear layers for the CPU kernels: streaming, a few panels at a time."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from ....builder.lowering.program import LinearWeight, Rows
 from ....errors import BuildError
 from ....quantization.quantized import QuantizedWeight
 from ....quantization.scheme import ActivationScheme, WeightScheme, WeightType
@@ -12,8 +12,6 @@ from ...cpu.isa import Isa
 from . import panels
 from .panels import PANEL
 from .tactics import tactics
-
-Rows = Callable[[int, int], np.ndarray | QuantizedWeight]
 
 _STEP_BYTES = 4 << 20  # float32 bytes of weight that are packed at once: what stays in cache
 FP8_GROUP_STEP = 32
@@ -193,3 +191,9 @@ def _whole(values: np.ndarray, outputs: int) -> np.ndarray:
     padded = np.zeros((outputs, values.shape[1]), values.dtype)
     padded[: len(values)] = values
     return padded
+
+
+def layout_of_weight(weight: LinearWeight, isa: Isa) -> LinearLayout:
+    """How a weight of a program is packed for an instruction set."""
+    scheme, gated = weight.scheme, len(weight.sources) == 2
+    return LinearLayout(weight.n, weight.k, scheme.weight, isa, gated=gated, activation=scheme.activation)

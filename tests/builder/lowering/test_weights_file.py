@@ -1,5 +1,6 @@
 """weights.bin holds each weight as its layout packs it, rounded to its scheme."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,8 @@ import pytest
 
 from enginesmith.builder.lowering.program import LinearWeight, Program
 from enginesmith.builder.lowering.weights_file import plan_weights, write_weights
-from enginesmith.builder.targets.cpu.emit_calls import layout_of
 from enginesmith.plugins.cpu.isa import Isa
+from enginesmith.plugins.linear.cpu.packing import layout_of_weight
 from enginesmith.quantization.rtn import quantize
 from enginesmith.quantization.scheme import LinearScheme, WeightScheme, WeightType
 
@@ -39,11 +40,12 @@ def test_linear_weights_are_rounded_and_packed(tmp_path: Path, scheme: WeightSch
     linear = LinearScheme(scheme)
     weights = [LinearWeight((source,), N, K, linear, transposed), LinearWeight((source,) * 2, N, K, linear, transposed)]
     program = Program(linear_weights=weights)
-    plan_weights(program, Isa.AVX2)
-    write_weights(tmp_path / "w", program, Isa.AVX2, lambda _: matrix.T if transposed else matrix)
+    layout_of = partial(layout_of_weight, isa=Isa.AVX2)
+    plan_weights(program, layout_of)
+    write_weights(tmp_path / "w", program, layout_of, lambda _: matrix.T if transposed else matrix)
     written = np.fromfile(tmp_path / "w", np.uint8)
     rows = quantize(matrix, scheme).rows if scheme.type.is_integer else lambda first, last: matrix[first:last]
     for weight, more in zip(weights, ((), (rows,)), strict=True):
         expected = np.empty(weight.nbytes, np.uint8)
-        layout_of(weight, Isa.AVX2).pack(rows, expected, *more)
+        layout_of(weight).pack(rows, expected, *more)
         np.testing.assert_array_equal(written[weight.offset : weight.offset + weight.nbytes], expected)

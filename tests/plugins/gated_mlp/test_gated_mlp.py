@@ -8,7 +8,8 @@ import pytest
 
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.gated_mlp.reference import gated_mlp
-from enginesmith.plugins.linear.activation import Activation
+from enginesmith.plugins.linear.activation_function import ActivationFunction
+from enginesmith.plugins.linear.cpu.kernel import functor
 from enginesmith.plugins.linear.cpu.packing import LinearLayout
 from enginesmith.plugins.linear.reference import dequantize, fp8_activations, quantize_activations
 from enginesmith.quantization.quantized import QuantizedWeight
@@ -34,7 +35,7 @@ extern "C" void call(int act, const uint8_t* w, const float* x, const float* gat
   (act == 0 ? run<{acts[0]}> : run<{acts[1]}>)(w, x, gate_bias, up_bias, y, m, threads);
 }}
 """
-ACTIVATIONS = [Activation.SILU, Activation.GELU_TANH]
+ACTIVATIONS = [ActivationFunction.SILU, ActivationFunction.GELU_TANH]
 
 
 def make_source(rng, scheme):
@@ -68,7 +69,7 @@ def test_gated_mlp(compile_kernel, scheme, activation):
     rng = np.random.default_rng(0)
     inputs = ActivationScheme.STATIC if scheme.type is WeightType.FP8 else ActivationScheme.NONE
     layout = LinearLayout(N, K, scheme, Isa.AVX2, gated=True, activation=inputs)
-    acts = [act.cpp_type for act in ACTIVATIONS]
+    acts = [functor(act) for act in ACTIVATIONS]
     source = DRIVER.format(weight=layout.cpp_type, n=N, k=K, acts=acts, input_scale=INPUT_SCALE)
     library = compile_kernel(source)
     (gate_rows, gate), (up_rows, up) = make_source(rng, scheme), make_source(rng, scheme)

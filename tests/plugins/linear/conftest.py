@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from enginesmith.plugins.cpu.isa import Isa
-from enginesmith.plugins.linear.activation import Activation
+from enginesmith.plugins.linear.activation_function import ActivationFunction
+from enginesmith.plugins.linear.cpu.kernel import functor
 from enginesmith.plugins.linear.cpu.packing import LinearLayout
 from enginesmith.quantization.quantized import QuantizedWeight
 from enginesmith.quantization.scheme import ActivationScheme, WeightScheme, WeightType
@@ -93,7 +94,7 @@ class LinearDriver:
         n: int,
         bias: np.ndarray | None = None,
         residual: np.ndarray | None = None,
-        activation: Activation = Activation.NONE,
+        activation: ActivationFunction = ActivationFunction.NONE,
         threads: int = 1,
     ) -> np.ndarray:
         """y float32 [M, n] for x float32 [M, K]; rows of x lie K + 3 floats apart, with NaN in between."""
@@ -105,7 +106,7 @@ class LinearDriver:
         def address(a: np.ndarray | None) -> ctypes.c_void_p:
             return ctypes.c_void_p(None if a is None else a.ctypes.data)
 
-        act = list(Activation).index(activation)
+        act = list(ActivationFunction).index(activation)
         failed = self.library.call(
             n,
             k,
@@ -131,17 +132,17 @@ def linear_driver(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[..., L
     def build(
         scheme: WeightScheme,
         isa: Isa = Isa.AVX2,
-        cases: list[tuple[int, int, Activation]] | None = None,
+        cases: list[tuple[int, int, ActivationFunction]] | None = None,
         inputs: ActivationScheme = ActivationScheme.NONE,
         *,
         native: bool = False,
     ) -> LinearDriver:
         emulated = isa is not Isa.AVX2 and not native
         shapes = EMULATED_SHAPES if emulated else SHAPES
-        cases = cases or [(n, k, Activation.NONE) for n, k in shapes]
+        cases = cases or [(n, k, ActivationFunction.NONE) for n, k in shapes]
         lines = [
-            f"  if (n == {n} && k == {k} && act == {list(Activation).index(act)}) "
-            f"return run<{n}, {k}, {act.cpp_type}>(w, x, bias, residual, y, m, threads, input_scale);"
+            f"  if (n == {n} && k == {k} && act == {list(ActivationFunction).index(act)}) "
+            f"return run<{n}, {k}, {functor(act)}>(w, x, bias, residual, y, m, threads, input_scale);"
             for n, k, act in cases
         ]
         emulate = f'#pragma GCC optimize("O1")\n#define ES_EMULATE_{isa.value.upper()}\n' if emulated else ""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from enginesmith.plugins.cpu.isa import Isa
-from enginesmith.plugins.linear.activation import Activation
+from enginesmith.plugins.linear.activation_function import ActivationFunction
 from enginesmith.plugins.linear.cpu.panels import round_to_bf16
 from enginesmith.plugins.linear.reference import fp8_activations, largest_fine, linear, quantized_linear, round_to_fp8
 from enginesmith.quantization.quantized import QuantizedWeight
@@ -114,7 +114,7 @@ def test_emulated_instructions_round_inputs_alike(linear_driver, random_quantize
 def test_fp8_numbers_are_decoded_exactly(linear_driver, isa):
     """Each of the 254 numbers, subnormals and both zeros among them, times one."""
     codes = np.array([code for code in range(256) if code & 0x7F != 0x7F], np.uint8)
-    driver = linear_driver(FP8, isa, [(len(codes), 1, Activation.NONE)], inputs=DYNAMIC)
+    driver = linear_driver(FP8, isa, [(len(codes), 1, ActivationFunction.NONE)], inputs=DYNAMIC)
     weight = QuantizedWeight(codes.view(ml_dtypes.float8_e4m3fn)[:, None], np.full((len(codes), 1), 0.5, np.float32))
     y = driver(driver.pack(weight, len(codes), 1), np.array([[448.0]], np.float32), len(codes))
     np.testing.assert_array_equal(y[0], codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32) * 224)
@@ -172,7 +172,7 @@ def test_largest_sums_of_int8_groups_are_exact(linear_driver, isa, group):
     """Weights of -128 and inputs that are all the largest; from groups of 1040 on inputs leave room in the sum."""
     n, largest = 3, largest_fine(group)
     scheme = WeightScheme(WeightType.INT8, group)
-    driver = linear_driver(scheme, isa, [(n, group, Activation.NONE)])
+    driver = linear_driver(scheme, isa, [(n, group, ActivationFunction.NONE)])
     weight = QuantizedWeight(np.full((n, group), -128, np.int8), np.ones((n, 1), np.float32))
     x = np.full((20, group), largest, np.float32)  # their scale is 1
     x[1::2] *= -1
@@ -199,12 +199,12 @@ def test_a_nan_among_inputs_reaches_its_outputs_and_no_others(linear_driver, ran
 
 def test_bias_activation_and_residual(linear_driver):
     n, k, m = 37, 40, 7
-    driver = linear_driver(FP32, Isa.AVX2, [(n, k, act) for act in Activation])
+    driver = linear_driver(FP32, Isa.AVX2, [(n, k, act) for act in ActivationFunction])
     rng = np.random.default_rng(3)
     weight, bias, x, residual = (rng.standard_normal(s).astype(np.float32) for s in ((n, k), (n,), (m, k), (m, n)))
     packed = driver.pack(weight, n, k)
     wide_x, wide_weight = x.astype(np.float64), weight.astype(np.float64)
-    for act in Activation:
+    for act in ActivationFunction:
         for b in (None, bias):
             for r in (None, residual):
                 expected = linear(wide_x, wide_weight, b, r, activation=act)
@@ -214,6 +214,6 @@ def test_bias_activation_and_residual(linear_driver):
 
 def test_outputs_past_the_end_are_not_written(linear_driver):
     """The driver's y is NaN before the call and [M, N] exactly: a store past N would spoil the next row."""
-    driver = linear_driver(FP32, Isa.AVX2, [(5, 3, Activation.NONE)])
+    driver = linear_driver(FP32, Isa.AVX2, [(5, 3, ActivationFunction.NONE)])
     weight, x = np.ones((5, 3), np.float32), np.arange(12, dtype=np.float32).reshape(4, 3)
     np.testing.assert_array_equal(driver(driver.pack(weight, 5, 3), x, 5), np.repeat(x.sum(1, keepdims=True), 5, 1))

@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from enginesmith.builder.network import Network, Parameter
 from enginesmith.builder.targets.cpu import toolchain
 from enginesmith.builder.targets.cpu.target import plan
 from enginesmith.plugins.cpu.isa import Isa
+from enginesmith.plugins.linear.cpu.packing import layout_of_weight
 from enginesmith.runtime.engine_dir import EngineDir
 from enginesmith.runtime.executors.cpu import CpuExecutor
 from enginesmith.runtime.executors.executor import SequenceSlice
@@ -27,11 +29,15 @@ _INPUTS = ("input_ids", "position_ids", "logits_rows")
 
 @dataclass
 class SmallNetwork:
-    """A network whose text is `body` between the standard inputs and `logits`, with parameters of the given values."""
+    """A network whose text is `body` between the standard inputs and `logits`, with parameters of the given values.
+
+    `declared`: types of values whose shape ONNX does not infer.
+    """
 
     body: str
     width: int
     parameters: dict[str, np.ndarray]
+    declared: str = ""
 
     def network(self) -> Network:
         sizes = {name: ",".join(map(str, value.shape)) for name, value in self.parameters.items()}
@@ -39,7 +45,7 @@ class SmallNetwork:
         text = (
             '<ir_version: 10, opset_import: ["" : 23, "enginesmith" : 1]>\n'
             f"g (int64[T] input_ids, int64[T] position_ids, int64[R] logits_rows{parameters})"
-            f" => (float[R, {self.width}] logits) {{\n{self.body}\n}}"
+            f" => (float[R, {self.width}] logits) {f'<{self.declared}>' * bool(self.declared)} {{\n{self.body}\n}}"
         )
         proto = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text), data_prop=True)
         model = ir.from_proto(proto)
@@ -69,8 +75,9 @@ def run_network(tmp_path: Path) -> Run:
     """Builds a network in float32 for AVX2 and gives the logits of every token of one step."""
 
     def run(small: SmallNetwork, input_ids: list[int]) -> np.ndarray:
+        packed = partial(layout_of_weight, isa=Isa.AVX2)
         planned = plan(small.network(), CONFIG, Isa.AVX2, max_seq_len=64)
-        write_weights(tmp_path / "weights.bin", planned.program, Isa.AVX2, small.parameters.__getitem__)
+        write_weights(tmp_path / "weights.bin", planned.program, packed, small.parameters.__getitem__)
         library = toolchain.compile_engine(planned.source, Isa.AVX2)
         (tmp_path / "engine.so").write_bytes(library.read_bytes())
         engine = EngineDir(tmp_path, _manifest(small.width, planned.program.weights_bytes))

@@ -33,6 +33,16 @@ ELEMENTWISE = {
         'NAME = Gelu<approximate="tanh">(x)',
         lambda x, s: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     ),
+    "rectifiers": (
+        "a = LeakyRelu<alpha=0.1>(x) NAME = Elu<alpha=0.5>(a)",
+        lambda x, s: np.where(x > 0, x, 0.5 * (np.exp(0.1 * x) - 1)),
+    ),
+    "error": ("a = Erf(x) b = Sign(x) NAME = Add(a, b)", lambda x, s: _erf(x) + np.sign(x)),
+    "logic": (
+        "a = Equal(x, x) b = Less(x, half) c = GreaterOrEqual(x, scale) d = Xor(b, c) e = Or(d, c) f = And(a, e) "
+        "NAME = Where(f, x, two)",
+        lambda x, s: np.where((x < 0.5) | (x >= s), x, 2),
+    ),
     "powers": ("a = Pow(x, two) b = Pow(a, half) NAME = Pow(b, odd)", lambda x, s: np.abs(x) ** np.float32(1.3)),
     "bounds": (
         "a = Relu(x) b = Min(a, scale) c = Max(b, half) NAME = Clip(c, half, two)",
@@ -52,12 +62,13 @@ ELEMENTWISE = {
         lambda x, s: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + np.float32(1e-5)),
     ),
     "positions": (
-        "a = Cast<to=1>(position_ids) b = Unsqueeze(a, last) NAME = Add(x, b)",
+        "a = Cast<to=1>(position_ids) b = Reshape(a, column) NAME = Add(x, b)",
         lambda x, s: x + POSITIONS[:, None],
     ),
     "integers": (
-        "a = Add(position_ids, three) b = Mod(a, four) c = Cast<to=1>(b) d = Unsqueeze(c, last) NAME = Mul(x, d)",
-        lambda x, s: x * ((POSITIONS + 3) % 4)[:, None],
+        "a = Add(position_ids, three) b = BitwiseAnd(a, three) c = BitwiseOr(b, four) d = BitwiseNot(c) "
+        "e = Cast<to=1>(d) f = Reshape(e, column) NAME = Mul(x, f)",
+        lambda x, s: x * ~(((POSITIONS + 3) & 3) | 4)[:, None],
     ),
     "shared": (
         "a = Tanh(x) b = Mul(a, two) c = Softmax<axis=-1>(a) d = Add(b, c) NAME = Add(d, a)",
@@ -69,8 +80,12 @@ OTHERS = {
     "log_softmax": ("NAME = LogSoftmax<axis=-1>(x)", lambda x, s: np.log(_softmax(x))),
     "reductions": (
         "a = ReduceSum<keepdims=1>(x, last) b = ReduceMax<keepdims=1>(x, last) c = ReduceMin<keepdims=1>(x, last) "
-        "d = ReduceL2<keepdims=1>(x, last) e = Add(a, b) f = Sub(c, d) g = Mul(e, f) NAME = Add(x, g)",
-        lambda x, s: x + (x.sum(-1) + x.max(-1))[:, None] * (x.min(-1) - np.sqrt((x * x).sum(-1)))[:, None],
+        "d = ReduceLogSumExp<keepdims=1>(x, last) e = Add(a, b) f = Sub(c, d) g = Mul(e, f) NAME = Add(x, g)",
+        lambda x, s: x + (x.sum(-1) + x.max(-1))[:, None] * (x.min(-1) - np.log(np.exp(x).sum(-1)))[:, None],
+    ),
+    "arg_max": (
+        "a = ArgMax<axis=1, keepdims=1>(x) b = Cast<to=1>(a) NAME = Add(x, b)",
+        lambda x, s: x + x.argmax(-1)[:, None],
     ),
     "cumsum": ("NAME = CumSum(x, axis_one)", lambda x, s: np.cumsum(x, axis=1)),
     "transpose": (
@@ -101,8 +116,19 @@ OTHERS = {
         "a = Slice(x, zero, axis_one, axis_one) NAME = MatMul(a, row)",
         lambda x, s: x[:, :1] * np.arange(24, dtype=np.float32),
     ),
-    "linear": ("NAME = MatMul(x, square)", lambda x, s: x @ SQUARE),
-    "gemm": ("NAME = Gemm<transB=1>(x, square, scale)", lambda x, s: x @ SQUARE.T + s),
+    "tile": ("a = Slice(x, zero, six, axis_one) NAME = Tile(a, one_four)", lambda x, s: np.tile(x[:, :6], 4)),
+    "pad": (
+        "a = Slice(x, zero, six, axis_one) NAME = Pad(a, pads, two)",
+        lambda x, s: np.pad(x[:, :6], ((0, 0), (10, 8)), constant_values=2),
+    ),
+    "gather_elements": (
+        "v, i = TopK<axis=-1>(x, six) a = GatherElements<axis=1>(x, i) NAME = Concat<axis=-1>(a, v, a, a)",
+        lambda x, s: np.tile(np.sort(x)[:, :-7:-1], 4),
+    ),
+    "scatter_elements": (
+        "v, i = TopK<axis=-1>(x, six) a = Neg(v) NAME = ScatterElements<axis=1>(x, i, a)",
+        lambda x, s: np.where(x >= np.sort(x)[:, -6:-5], -x, x),
+    ),
     "layer_norm": (
         "NAME = LayerNormalization<epsilon=1e-5>(x, scale)",
         lambda x, s: (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * s,
@@ -124,7 +150,8 @@ four = Constant<value = int64 {4}>()  axis_one = Constant<value_ints=[1]>()  zer
 six = Constant<value_ints=[6]>()  begin = Constant<value_ints=[1]>()  finish = Constant<value_ints=[22]>()
 stride = Constant<value_ints=[4]>()  halves = Constant<value_ints=[12, 12]>()
 four_six = Constant<value_ints=[0, 4, 6]>()  flat = Constant<value_ints=[0, 24]>()
-one_four_six = Constant<value_ints=[1, 4, 6]>()
+one_four_six = Constant<value_ints=[1, 4, 6]>()  one_four = Constant<value_ints=[1, 4]>()
+pads = Constant<value_ints=[0, 10, 0, 8]>()  column = Constant<value_ints=[0, 1]>()
 picks = Constant<value_ints=[11, 11, 10, 10, 9, 9, 8, 8, 7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0]>()
 row = Constant<value = float[1, 24] {ROW}>()
 """.replace("ROW", ", ".join(str(i) for i in range(24)))
@@ -137,7 +164,8 @@ SQUARE = _RANDOM.normal(0, 0.3, (24, 24)).astype(np.float32)
 @pytest.mark.parametrize("group", [ELEMENTWISE, OTHERS], ids=["elementwise", "others"])
 def test_operations_match_numpy(group, run_network, small_network):
     x = TABLE[IDS].astype(np.float64)
-    found = run_network(small_network(_body(group), 24 * len(group), PARAMETERS), IDS)
+    declared = "float[T, 24] y_tile" * ("tile" in group)
+    found = run_network(small_network(_body(group), 24 * len(group), PARAMETERS, declared), IDS)
     for index, (name, (_, expected)) in enumerate(group.items()):
         part = found[:, 24 * index : 24 * (index + 1)]
         np.testing.assert_allclose(part, expected(x, SCALE), rtol=2e-5, atol=2e-5, err_msg=name)

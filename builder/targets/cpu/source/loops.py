@@ -1,37 +1,46 @@
-"""C++ text of loops: element-wise chains, functions along an axis, gathers, small matrix products.
+"""Loops in C++: element-wise chains, functions along an axis, gathers, small matrix products.
 
 Every loop goes token by token, and what is inside has a fixed length: whatever a compiler vectorises, an element's
 arithmetic does not depend on how many tokens a step has.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
+from ....lowering.dims import Dim, Shape
+from ....lowering.expressions import Expr, Operand, Scalar
+from ....lowering.program import (
+    AxisCall,
+    Call,
+    GatherCall,
+    GatherElementsCall,
+    LoopCall,
+    MatMulCall,
+    ScatterElementsCall,
+)
+from ....lowering.views import DType, View
+from .forms import FORMS
+from .spelling import TYPES, literal, size
+from .writer import Writer
 
-from ...lowering.dims import Dim, Shape
-from ...lowering.expressions import FORMS, Expr, Operand, Scalar
-from ...lowering.program import AxisCall, GatherCall, LoopCall, MatMulCall
-from ...lowering.views import DType, View
 
-
-def literal(scalar: Scalar) -> str:
-    """The number as C++ reads it back exactly."""
-    if scalar.dtype is DType.BOOL:
-        return "1" if scalar.value else "0"
-    if scalar.dtype is DType.I32:
-        return str(int(scalar.value)) if scalar.value != -(2**31) else "INT32_MIN"
-    return float_literal(float(scalar.value))
-
-
-def float_literal(value: float) -> str:
-    if value != value:
-        return "NAN"
-    if value in (float("inf"), float("-inf")):
-        return "INFINITY" if value > 0 else "-INFINITY"
-    text = str(np.float32(value))
-    if not any(mark in text for mark in ".e"):
-        text += ".0"
-    return text + "f" if value >= 0 else f"({text}f)"
+def write(call: Call, out: Writer) -> None:
+    """Add the lines of a call that is a loop. Raises TypeError for any other."""
+    match call:
+        case LoopCall():
+            _loop(call, out)
+        case AxisCall():
+            _along_axis(call, out)
+        case GatherElementsCall():
+            _gather_elements(call, out)
+        case GatherCall():
+            _gather(call, out)
+        case ScatterElementsCall():
+            _scatter_elements(call, out)
+        case MatMulCall():
+            _matmul(call, out)
+        case _:
+            raise TypeError(f"no C++ for {type(call).__name__}")
 
 
 @dataclass(frozen=True)
@@ -67,11 +76,11 @@ def index(terms: list[tuple[str, int]], offset: int = 0) -> str:
 class Nest:
     """Writes nested loops: the outermost axis in parallel over tokens, the others as plain loops."""
 
-    lines: list[str]
+    out: Writer
     depth: int = 0
 
     def add(self, text: str) -> None:
-        self.lines.append("  " * (self.depth + 1) + text)
+        self.out.add("  " * (self.depth + 1) + text)
 
     def open(self, axes: list[Axis], work: int) -> list[str]:
         """Open loops over all axes; the names of their counters. `work`: elements touched in one outermost turn."""
@@ -79,9 +88,9 @@ class Nest:
         for number, axis in enumerate(axes):
             name = f"i{number}" if axis.size.is_static else "t"
             if not names and not axis.size.is_static:
-                self.add(f"es::engine::for_each_row(pool, {axis.size.cpp}, {work}, [&](int64_t t) {{")
+                self.add(f"es::engine::for_each_row(pool, {size(axis.size)}, {work}, [&](int64_t t) {{")
             else:
-                self.add(f"for (int64_t {name} = 0; {name} < {axis.size.cpp}; ++{name}) {{")
+                self.add(f"for (int64_t {name} = 0; {name} < {size(axis.size)}; ++{name}) {{")
             names.append(name)
             self.depth += 1
         return names
@@ -93,31 +102,24 @@ class Nest:
             self.add("});" if parallel else "}")
 
 
-class Pointers:
-    """How a view's buffer is called in the emitted code; `emit.py` knows."""
-
-    def pointer(self, view: View) -> str:
-        raise NotImplementedError
-
-
-def loop(call: LoopCall, at: Pointers, lines: list[str]) -> None:
+def _loop(call: LoopCall, out: Writer) -> None:
     """Element-wise chains: every intermediate result stays in a register."""
     exprs = list({id(expr): expr for _, root in call.outputs for expr in root.walk()}.values())
     targets = [view for view, _ in call.outputs]
     leaves = list(dict.fromkeys(arg for expr in exprs for arg in expr.args if isinstance(arg, View)))
     axes = axes_of(max((view.shape for view in targets), key=len), targets + leaves)
     in_vectors = bool(axes) and axes[-1].size.is_static and can_vectorise(exprs, axes[-1])
-    nest = Nest(lines)
+    nest = Nest(out)
     outer = axes[:-1] if in_vectors else axes
     names = nest.open(outer, _work(axes))
     if in_vectors:
         names = [*names, "i"]
-        nest.add(f"es::engine::for_each_vector({axes[-1].size.cpp}, [&](int64_t i, auto lanes) {{")
+        nest.add(f"es::engine::for_each_vector({size(axes[-1].size)}, [&](int64_t i, auto lanes) {{")
         nest.depth += 1
 
     def place(number: int, view: View) -> str:
         terms = [(name, axis.strides[number]) for name, axis in zip(names, axes, strict=True)]
-        return f"{at.pointer(view)}[{index(terms, view.offset)}]"
+        return f"{out.pointer(view)}[{index(terms, view.offset)}]"
 
     values: dict[int, str] = {}
     for number, leaf in enumerate(leaves, len(targets)):
@@ -125,13 +127,13 @@ def loop(call: LoopCall, at: Pointers, lines: list[str]) -> None:
         load = place(number, leaf)
         if in_vectors:
             load = f"es::engine::load(&{load}, lanes)" if axes[-1].strides[number] else f"es::VF::broadcast({load})"
-        kind = "es::VF" if in_vectors else leaf.dtype.cpp
+        kind = "es::VF" if in_vectors else TYPES[leaf.dtype]
         nest.add(f"const {kind} {values[id(leaf)]} = {load};")
     for number, expr in enumerate(exprs):
         args = [_written(arg, values, in_vectors) for arg in expr.args]
         text = FORMS[expr.op].vector.format(*args) if in_vectors else formula(expr, args)  # type: ignore[union-attr]
         values[id(expr)] = f"v{number}"
-        nest.add(f"const {'es::VF' if in_vectors else expr.dtype.cpp} v{number} = {text};")
+        nest.add(f"const {'es::VF' if in_vectors else TYPES[expr.dtype]} v{number} = {text};")
     for number, (view, root) in enumerate(call.outputs):
         spot, value = place(number, view), values[id(root)]
         nest.add(f"es::engine::store({value}, &{spot}, lanes);" if in_vectors else f"{spot} = {value};")
@@ -161,7 +163,7 @@ def formula(expr: Expr, args: list[str]) -> str:
     text = FORMS[expr.op].scalar.format(*args)
     source = expr.args[-1].dtype
     if expr.op == "cast":
-        return f"{args[0]} != 0" if expr.dtype is DType.BOOL else f"static_cast<{expr.dtype.cpp}>({args[0]})"
+        return f"{args[0]} != 0" if expr.dtype is DType.BOOL else f"static_cast<{TYPES[expr.dtype]}>({args[0]})"
     if source is DType.I32 and expr.dtype is DType.F32 and expr.op not in ("load", "where"):
         return FORMS[expr.op].scalar.format(*(f"static_cast<float>({arg})" for arg in args))
     return text
@@ -174,29 +176,29 @@ def _work(axes: list[Axis]) -> int:
     return work
 
 
-def along_axis(call: AxisCall, at: Pointers, lines: list[str]) -> None:
-    """A function along the last axis, by a template of engine.h."""
-    size = call.x.shape[-1].count
+def _along_axis(call: AxisCall, out: Writer) -> None:
+    """A function along the last axis, by a template of engine/loops.h."""
+    length = call.x.shape[-1].count
     outer = call.x.shape[:-1]
     views = [call.x, call.y] + ([call.y2] if call.y2 is not None else [])
     heads = [
         View(view.buffer, outer, view.strides[: len(outer)], view.offset) for view in views
     ]  # without the axis itself
     axes = axes_of(outer, heads)
-    nest = Nest(lines)
-    names = nest.open(axes, _work(axes) * size)
+    nest = Nest(out)
+    names = nest.open(axes, _work(axes) * length)
     arguments = []
     for number, view in enumerate(views):
         terms = [(name, axis.strides[number]) for name, axis in zip(names, axes, strict=True)]
         stride = view.strides[-1] if len(view.shape) > len(outer) else 0
-        arguments += [f"{at.pointer(view)} + {index(terms, view.offset)}", str(stride)]
+        arguments += [f"{out.pointer(view)} + {index(terms, view.offset)}", str(stride)]
     if call.kind == "top_k":
         arguments.append(str(call.y.shape[-1].count))
-    nest.add(f"es::engine::axis_{call.kind}({size}, {', '.join(arguments)});")
+    nest.add(f"es::engine::axis_{call.kind}({length}, {', '.join(arguments)});")
     nest.close(axes)
 
 
-def gather(call: GatherCall, at: Pointers, lines: list[str]) -> None:
+def _gather(call: GatherCall, out: Writer) -> None:
     """y[i.., j.., k..] = data[i.., indices[j..], k..]."""
     axis, rank = call.axis, len(call.indices.shape)
     shape = call.y.shape
@@ -205,34 +207,64 @@ def gather(call: GatherCall, at: Pointers, lines: list[str]) -> None:
     zeros = (0,) * axis, (0,) * (len(shape) - axis - rank)
     picks = View(call.indices.buffer, shape, (*zeros[0], *call.indices.strides, *zeros[1]), call.indices.offset)
     axes = axes_of(shape, [call.y, data, picks])
-    nest = Nest(lines)
+    nest = Nest(out)
     names = nest.open(axes, _work(axes))
 
     def spot(number: int, view: View, extra: str = "") -> str:
         terms = [(name, item.strides[number]) for name, item in zip(names, axes, strict=True)]
-        return f"{at.pointer(view)}[{index(terms, view.offset)}{extra}]"
+        return f"{out.pointer(view)}[{index(terms, view.offset)}{extra}]"
 
-    size, stride = call.data.shape[axis], call.data.strides[axis]
-    nest.add(f"const int64_t pick = es::engine::wrapped({spot(2, picks)}, {size.cpp});")
+    length, stride = call.data.shape[axis], call.data.strides[axis]
+    nest.add(f"const int64_t pick = es::engine::wrapped({spot(2, picks)}, {size(length)});")
     nest.add(f"{spot(0, call.y)} = {spot(1, data, f' + pick * {stride}')};")
     nest.close(axes)
 
 
-def matmul(call: MatMulCall, at: Pointers, lines: list[str]) -> None:
+def _gather_elements(call: GatherElementsCall, out: Writer) -> None:
+    """y[i, j, k] = data[i, indices[i, j, k], k]."""
+    _elements(out, call.indices, call.axis, call.data, call.y, lambda along, beside: f"{beside} = {along};")
+
+
+def _scatter_elements(call: ScatterElementsCall, out: Writer) -> None:
+    """y[i, indices[i, j, k], k] = updates[i, j, k]; of several, the last."""
+    _elements(out, call.indices, call.axis, call.y, call.updates, lambda along, beside: f"{along} = {beside};")
+
+
+def _elements(
+    out: Writer, indices: View, axis: int, along: View, beside: View, statement: Callable[[str, str], str]
+) -> None:
+    """A loop over `indices`, with an element of `beside` at each place and the one of `along` that it points to."""
+    shape, stride = indices.shape, along.strides[axis]
+    others = View(along.buffer, shape, (*along.strides[:axis], 0, *along.strides[axis + 1 :]), along.offset)
+    views = [indices, others, View(beside.buffer, shape, beside.strides, beside.offset)]
+    axes = axes_of(shape, views)
+    nest = Nest(out)
+    names = nest.open(axes, _work(axes))
+    terms = [[(name, item.strides[number]) for name, item in zip(names, axes, strict=True)] for number in range(3)]
+    pick, target, source = (
+        f"{out.pointer(view)}[{index([*terms[n], *more], view.offset)}]"
+        for n, (view, more) in enumerate(zip(views, ([], [("pick", stride)], []), strict=True))
+    )
+    nest.add(f"const int64_t pick = es::engine::wrapped({pick}, {size(along.shape[axis])});")
+    nest.add(statement(target, source))
+    nest.close(axes)
+
+
+def _matmul(call: MatMulCall, out: Writer) -> None:
     """Plain dot products, k ascending, for the small products that no plugin covers."""
-    size = call.a.shape[-1].count
+    length = call.a.shape[-1].count
     shape = call.y.shape
     a = View(call.a.buffer, shape, (*call.a.strides[:-1], 0), call.a.offset)
     b = View(call.b.buffer, shape, (*call.b.strides[:-2], 0, call.b.strides[-1]), call.b.offset)
     axes = axes_of(shape, [call.y, a, b])
-    nest = Nest(lines)
-    names = nest.open(axes, _work(axes) * size)
+    nest = Nest(out)
+    names = nest.open(axes, _work(axes) * length)
     terms = [[(name, axis.strides[n]) for name, axis in zip(names, axes, strict=True)] for n in range(3)]
     left = index([*terms[1], ("k", call.a.strides[-1])], a.offset)
     right = index([*terms[2], ("k", call.b.strides[-2])], b.offset)
     nest.add("float sum = 0.0f;")
-    nest.add(f"for (int64_t k = 0; k < {size}; ++k) {{")
-    nest.add(f"  sum = std::fma({at.pointer(a)}[{left}], {at.pointer(b)}[{right}], sum);")
+    nest.add(f"for (int64_t k = 0; k < {length}; ++k) {{")
+    nest.add(f"  sum = std::fma({out.pointer(a)}[{left}], {out.pointer(b)}[{right}], sum);")
     nest.add("}")
-    nest.add(f"{at.pointer(call.y)}[{index(terms[0], call.y.offset)}] = sum;")
+    nest.add(f"{out.pointer(call.y)}[{index(terms[0], call.y.offset)}] = sum;")
     nest.close(axes)

@@ -1,4 +1,4 @@
-"""The activation functions that Linear and GatedMLP can apply, their NumPy definitions and their C++ names."""
+"""The activation functions that Linear and GatedMLP can apply, and their NumPy definitions."""
 
 import math
 from enum import StrEnum
@@ -8,7 +8,7 @@ import numpy as np
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
-class Activation(StrEnum):
+class ActivationFunction(StrEnum):
     """An element-wise function; NONE leaves values as they are."""
 
     NONE = ""
@@ -21,31 +21,26 @@ class Activation(StrEnum):
     TANH = "tanh"
     SIGMOID = "sigmoid"
 
-    @property
-    def cpp_type(self) -> str:
-        """The C++ functor: "es::QuickGelu"."""
-        return "es::" + "".join(word.capitalize() for word in (self.value or "identity").split("_"))
-
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """The function of x, in x's precision."""
         match self:
-            case Activation.NONE:
+            case ActivationFunction.NONE:
                 return x
-            case Activation.GELU:
+            case ActivationFunction.GELU:
                 return 0.5 * x * (1 + _erf(x / math.sqrt(2)).astype(x.dtype))
-            case Activation.GELU_TANH:
+            case ActivationFunction.GELU_TANH:
                 return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-            case Activation.SILU:
+            case ActivationFunction.SILU:
                 return x * _sigmoid(x)
-            case Activation.RELU:
+            case ActivationFunction.RELU:
                 return np.maximum(x, 0)
-            case Activation.RELU2:
+            case ActivationFunction.RELU2:
                 return np.maximum(x, 0) ** 2
-            case Activation.QUICK_GELU:
+            case ActivationFunction.QUICK_GELU:
                 return x * _sigmoid(1.702 * x)
-            case Activation.TANH:
+            case ActivationFunction.TANH:
                 return np.tanh(x)
-            case Activation.SIGMOID:
+            case ActivationFunction.SIGMOID:
                 return _sigmoid(x)
 
 

@@ -1,0 +1,93 @@
+"""The weights of a program, each once: packed for the linear kernels, or stored as they are."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from ...quantization.scheme import LinearScheme, WeightScheme
+from ..config import BuildConfig
+from .dims import Shape, Symbol
+from .facts import Facts, Unsupported, product
+from .program import LinearWeight, PlainWeight, Program
+from .schemes import scheme_of_head, scheme_of_linear
+from .stored_rows import Stored, stored_rows
+from .views import Buffer, Home, View, contiguous, show
+
+
+@dataclass
+class Weights:
+    """Adds what is asked for to the weights of `program`. `constants` holds those that are not of the network."""
+
+    facts: Facts
+    config: BuildConfig
+    stored: Stored
+    program: Program
+    constants: ir.Graph = field(default_factory=lambda: ir.Graph([], [], nodes=[], name="constants"))
+    _plain: dict[tuple[object, ...], PlainWeight] = field(default_factory=dict)
+    _linear: dict[tuple[object, ...], LinearWeight] = field(default_factory=dict)
+
+    def plain(self, value: ir.Value, *, bf16: bool = False, add: float = 0.0) -> PlainWeight:
+        """The static value as a tensor of weights.bin."""
+        key = (value, bf16, add)
+        if key not in self._plain:
+            size = _static_size(self.facts.shape(value))
+            buffer = Buffer(value.name or "constant", self.facts.dtype(value), Symbol.ONE, size, Home.WEIGHTS)
+            self._plain[key] = PlainWeight(value, buffer, bf16, add)
+            self.program.plain_weights.append(self._plain[key])
+        return self._plain[key]
+
+    def plain_view(self, value: ir.Value, *, add: float = 0.0) -> View:
+        if not self.facts.is_static(value):
+            raise Unsupported(f"{value.name!r} would have to be a weight, but it is computed at run time")
+        return contiguous(self.plain(value, add=add).buffer, self.facts.shape(value))
+
+    def optional_view(self, value: ir.Value | None, *, add: float = 0.0) -> View | None:
+        return None if value is None else self.plain_view(value, add=add)
+
+    def vector(self, name: str, data: np.ndarray) -> View:
+        """float32 [N], known now, in weights.bin: a constant beside those of the network."""
+        shape, kind = ir.Shape(data.shape), ir.TensorType(ir.DataType.FLOAT)
+        value = ir.Value(name=name, shape=shape, type=kind, const_value=ir.tensor(data, name=name))
+        self.constants.register_initializer(value)
+        return self.plain_view(value)
+
+    def linear(self, sources: Sequence[ir.Value], *, transposed: bool = False, is_head: bool = False) -> LinearWeight:
+        """The packed form of a static matrix, or of a gate and an up matrix."""
+        key = (tuple(sources), transposed)
+        if key not in self._linear:
+            first, second = (dim.count for dim in self.facts.shape(sources[0]))
+            n, k = (second, first) if transposed else (first, second)
+            found = stored_rows(sources, self.stored)
+            scheme = LinearScheme(
+                self._scheme_of_plain(sources[0].name or "", k, is_head=is_head, is_stored=bool(found))
+            )
+            weight = LinearWeight(tuple(sources), n, k, scheme, transposed)
+            if isinstance(found, str):
+                weight.dequantized = found
+            else:
+                weight.stored, weight.scheme, weight.input_scale = found, found[0].scheme, found[0].input_scale
+            self._linear[key] = weight
+            self.program.linear_weights.append(weight)
+        return self._linear[key]
+
+    def matrix(self, value: ir.Value) -> ir.Value:
+        """The value, which must be a matrix known at build time."""
+        if not self.facts.is_static(value) or len(self.facts.shape(value)) != 2:
+            raise Unsupported(f"its weight {value.name!r} is not a matrix known at build time")
+        return value
+
+    def _scheme_of_plain(self, name: str, k: int, *, is_head: bool, is_stored: bool) -> WeightScheme:
+        """Of a layer of `k` inputs, not taken over as the checkpoint holds it; `is_stored`: it is quantized there."""
+        if not is_head:
+            return scheme_of_linear(self.config, name, k)
+        others = not is_stored and any(weight.scheme is not None for weight in self.stored.values())
+        return scheme_of_head(self.config, others_quantized=others)
+
+
+def _static_size(shape: Shape) -> int:
+    size = product(shape)
+    if not size.is_static:
+        raise Unsupported(f"a weight has the shape {show(shape)}, which varies")
+    return size.count
