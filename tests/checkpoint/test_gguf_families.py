@@ -97,3 +97,16 @@ def test_what_the_model_cannot_express_is_refused(tmp_path: Path, monkeypatch: p
     path = write_gguf(tmp_path / "m.gguf", model, "llama", {"attn_logit_softcapping": 50.0})
     with pytest.raises(CheckpointError, match=r"attn_logit_softcapping is 50\.0, and LlamaConfig knows no"):
         open_checkpoint(path)
+
+
+def test_a_model_in_two_parts_is_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its head is in the second part, so that the first alone looks like a model with a tied one."""
+    monkeypatch.setenv("ENGINESMITH_CACHE", str(tmp_path / "cache"))
+    model = make("llama", {"tie_word_embeddings": False})
+    path = write_gguf(tmp_path / "m-00001-of-00002.gguf", model, "llama", {"rope.dimension_count": 8}, parts=2)
+    folder = open_checkpoint(path).path
+    assert folder.name.startswith("m-")
+    imported: Any = AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokens = torch.arange(2, 22)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(imported(tokens).logits, model(tokens).logits, rtol=1e-4, atol=1e-4)

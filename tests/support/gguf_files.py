@@ -23,10 +23,13 @@ _KINDS = [TokenType.CONTROL] * 3 + [TokenType.UNKNOWN] + [TokenType.BYTE] * _BYT
 VOCAB_SIZE = len(_TOKENS)
 
 
-def write_gguf(path: Path, model: Any, architecture: str, metadata: dict[str, Any] | None = None) -> Path:
+def write_gguf(
+    path: Path, model: Any, architecture: str, metadata: dict[str, Any] | None = None, *, parts: int = 1
+) -> Path:
     """Write `model`, a Transformers model of few layers and VOCAB_SIZE tokens, in float32.
 
     `metadata`: the architecture's keys beyond those that every architecture has, or whole ones, of `tokenizer.`.
+    `parts`: files that it is split into, of which `path` is the first.
     """
     writer, config = GGUFWriter(path, architecture), model.config
     writer.add_context_length(config.max_position_embeddings)
@@ -39,10 +42,19 @@ def write_gguf(path: Path, model: Any, architecture: str, metadata: dict[str, An
     for key, value in (metadata or {}).items():
         _add(writer, key if key.startswith("tokenizer.") else f"{architecture}.{key}", value)
     _add_tokenizer(writer)
-    for name, values in _tensors(model, architecture).items():
-        writer.add_tensor(name, values)
-    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
-        step()
+    tensors = list(_tensors(model, architecture).items())
+    for part in range(parts):
+        if parts > 1:
+            writer.add_uint16("split.no", part)
+            writer.add_uint16("split.count", parts)
+            writer.add_int32("split.tensors.count", len(tensors))
+        for name, values in tensors[part * len(tensors) // parts : (part + 1) * len(tensors) // parts]:
+            writer.add_tensor(name, values)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        writer = GGUFWriter(path.with_name(path.name.replace("-00001-", f"-{part + 2:05}-")), architecture)
     return path
 
 
