@@ -40,7 +40,7 @@ CONFIG = {
     "bos_token_id": 0,
     "eos_token_id": 1,
 }
-COMMAND = [sys.executable, "-c", "from enginesmith.cli.main import main; main()"]
+COMMAND = [sys.executable, "-c", "from enginesmith.cli.start import main; main()"]
 LOAD = """
 import sys
 from enginesmith import LLM, SamplingParams

@@ -16,7 +16,7 @@ from pathlib import Path
 from enginesmith.checkpoint.pypi import SMOLLM2_135M
 from enginesmith.checkpoint.sources import resolve
 
-COMMAND = [sys.executable, "-c", "from enginesmith.cli.main import main; main()"]
+COMMAND = [sys.executable, "-c", "from enginesmith.cli.start import main; main()"]
 
 
 def build_time(checkpoint: Path, output: Path, cache: Path, options: list[str]) -> tuple[float, str]:

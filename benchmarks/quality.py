@@ -17,7 +17,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-CLI = "from enginesmith.cli.main import main; main()"
+CLI = "from enginesmith.cli.start import main; main()"
 MEASURED = """
 import json, resource, sys, time
 start = time.monotonic()

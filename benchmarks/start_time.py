@@ -17,8 +17,8 @@ PROMPT = "The capital of France is"
 HEAVY = ("torch", "transformers")
 LOADED = f"""
 import sys
-from enginesmith.cli.main import _run
-status = _run(["run", sys.argv[1], "-p", {PROMPT!r}, "--max-tokens", "1"])
+from enginesmith.cli.main import main
+status = main(["run", sys.argv[1], "-p", {PROMPT!r}, "--max-tokens", "1"])
 print(*[name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """
 

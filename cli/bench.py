@@ -1,6 +1,5 @@
 """`enginesmith bench`: the workloads, as a table and as JSON."""
 
-import json
 import os
 import statistics
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from ..runtime.llm import LLM
 from ..runtime.threads import physical_cores
 from .progress import terminal_progress
 from .stream import remark
+from .terminal import write_json
 
 _WIDTH = 120  # where there is no terminal to ask
 
@@ -68,7 +68,7 @@ def run_bench(engine: Path, names: Sequence[str], *, runs: int, threads: int | N
         lines = [_line(runs_measured, yardstick) for runs_measured in measured]
     if as_json:
         facts = {"engine": str(engine), "threads": threads, "load_average": os.getloadavg()[0]}
-        click.echo(json.dumps(facts | {"workloads": {line.run.workload: _as_json(line) for line in lines}}, indent=2))
+        write_json(facts | {"workloads": {line.run.workload: _as_json(line) for line in lines}}, indent=2)
     else:
         _show(lines, threads)
 

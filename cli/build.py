@@ -10,7 +10,7 @@ from ..builder.quantize.config import QuantizeConfig
 from .options import given, made_from, pydantic_fields, renamed, with_options
 from .progress import terminal_progress
 from .show import show_build
-from .stream import remark
+from .stream import advise, as_argument
 
 _METHOD = "quantize"
 # Options that both have mean the same; how a checkpoint is stored that nobody sees does not matter.
@@ -41,7 +41,7 @@ def command(checkpoint: str, output: Path, **options: Any) -> None:
     progress = terminal_progress()
     report = build(resolve(checkpoint, progress), output, config, quantize=quantization, progress=progress)
     show_build(report, output)
-    remark(f'Go on with: enginesmith run {output} -p "..."')
+    advise("enginesmith", "run", as_argument(output), "-p", "your prompt")
 
 
 def _configs(options: dict[str, Any]) -> tuple[BuildConfig, QuantizeConfig | None]:

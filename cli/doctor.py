@@ -1,6 +1,5 @@
 """`enginesmith doctor`: what this machine has, what it can do at best, and what is missing."""
 
-import json
 import os
 import platform
 import shutil
@@ -19,6 +18,7 @@ from ..runtime.threads import cpu_quota, physical_cores
 from .main import BUILD_LIBRARIES
 from .progress import terminal_progress
 from .show import size
+from .terminal import say, say_marked, write_json
 
 _RUNTIME = ("numpy", "tokenizers", "jinja2", "pydantic")
 _LEAST_MEMORY = 2 << 30
@@ -44,7 +44,7 @@ def command(measure: bool, as_json: bool) -> None:
     if measure:
         findings += _measured()
     if as_json:
-        click.echo(json.dumps({"ok": all(f.ok for f in findings), "findings": [asdict(f) for f in findings]}, indent=2))
+        write_json({"ok": all(f.ok for f in findings), "findings": [asdict(f) for f in findings]}, indent=2)
         return
     _show(findings)
 
@@ -120,9 +120,9 @@ def _show(findings: list[Finding]) -> None:
     width = max(len(f.name) for f in findings)
     for finding in findings:
         mark = click.style("ok  ", fg="green") if finding.ok else click.style("warn", fg="yellow")
-        click.echo(f"{mark}  {finding.name:<{width}}  {finding.value}")
+        say_marked(mark, f" {finding.name:<{width}}  {finding.value}")
         if finding.advice:
-            click.echo(f"{'':<{width + 8}}{finding.advice}")
+            say(f"{'':<{width + 8}}{finding.advice}")
 
 
 def _cpu_model() -> str:

@@ -1,6 +1,5 @@
 """`enginesmith eval`: how good an engine or a checkpoint is, alone and beside another."""
 
-import json
 from pathlib import Path
 
 import click
@@ -11,6 +10,7 @@ from ..builder.evaluate.windows import DEFAULT_TOKENS, DEFAULT_WINDOW
 from ..builder.quantize.report import LayerReport
 from .progress import terminal_progress
 from .show import section
+from .terminal import write_json
 
 _WORST = 8
 
@@ -56,7 +56,7 @@ def command(
         model, against, text=text, window=window, stride=stride, max_tokens=tokens, progress=terminal_progress()
     )
     if as_json:
-        click.echo(json.dumps(found.to_json(), indent=2))
+        write_json(found.to_json(), indent=2)
     else:
         _show(found)
     if plot is not None:

@@ -10,6 +10,7 @@ import click
 from ..runtime.engine_dir import EngineDir, open_engine
 from ..runtime.kv_cache.sizing import blocks_for
 from .show import check_facts, quantization_facts, section, size
+from .terminal import write_json
 
 
 @click.command("inspect")
@@ -22,7 +23,7 @@ def command(engine: Path, tactics: bool, as_json: bool) -> None:
     report = json.loads((engine / "report.json").read_text(encoding="utf-8"))
     memory = _memory(folder, report)
     if as_json:
-        click.echo(json.dumps({"manifest": folder.manifest.to_json(), "memory": memory, "report": report}, indent=2))
+        write_json({"manifest": folder.manifest.to_json(), "memory": memory, "report": report}, indent=2)
         return
     _show_manifest(folder, memory)
     _show_report(report, tactics)

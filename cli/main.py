@@ -1,6 +1,7 @@
 """The `enginesmith` command: finds the subcommand, shows errors, chooses the exit code."""
 
 import errno
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import click
 
 from .. import __version__
 from ..errors import EnginesmithError
-from . import stopping
+from . import stopping, terminal
 
 # Name -> one line of help: so that `enginesmith --help` imports no command.
 _COMMANDS = {
@@ -31,7 +32,6 @@ BUILD_LIBRARIES = frozenset(
 
 USAGE_ERROR = 2
 _MOST_OF_A_PATH = 300
-INTERRUPTED = 130
 
 # A full disk, a path that cannot be: the user's to fix, so they get a message instead of a traceback.
 _SPACE = "free some space, or choose a folder on another disk"
@@ -77,23 +77,20 @@ def cli() -> None:
     """Compile Hugging Face language models into engines, then run them."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the console script; ends the process with 0, 2 (the user's to fix), 130 or 143."""
-    stopping.install()
-    sys.exit(_run(arguments))
-
-
-def _run(arguments: Sequence[str] | None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line. Returns the exit status: 0, 2 (the user's to fix) or 130."""
+    terminal.prepare()
     try:
         result = cli.main(arguments, prog_name="enginesmith", standalone_mode=False)
         if sys.stdout is not None:  # None where the shell closed it
             sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except (KeyboardInterrupt, click.Abort):
-        _complain("interrupted", prefix="")
-        return INTERRUPTED
+        return stopping.say_interrupted()
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        terminal.say(shown.getvalue().removesuffix("\n"), err=True)
         return error.exit_code
     except EnginesmithError as error:
         _complain(str(error))
@@ -118,5 +115,5 @@ def _run(arguments: Sequence[str] | None) -> int:
         return USAGE_ERROR
 
 
-def _complain(message: str, prefix: str = "error: ") -> None:
-    click.secho(f"{prefix}{message}", fg="red", err=True)
+def _complain(message: str) -> None:
+    terminal.say(f"error: {message}", fg="red", err=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..progress import Progress, Task
 from . import stopping
+from .terminal import printable
 
 if TYPE_CHECKING:
     import rich.progress
@@ -36,14 +37,16 @@ class BarProgress:
             TimeRemainingColumn,
         )
 
+        console = Console(stderr=True)
+        unicode = console.encoding.startswith("utf")
         self._bars = Progress(
-            SpinnerColumn(finished_text="[green]✓"),
-            TextColumn("{task.description}"),
+            SpinnerColumn("dots" if unicode else "line", finished_text="[green]✓" if unicode else "[green]+"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=28),
             TaskProgressColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=console,
         )
         self._open = 0
 
@@ -53,7 +56,7 @@ class BarProgress:
         if self._open == 0:
             self._bars.start()
         self._open += 1
-        id = self._bars.add_task(description, total=total)
+        id = self._bars.add_task(printable(description), total=total)
         try:
             yield _Bar(self._bars, id)
             stopping.check()
@@ -79,6 +82,7 @@ class LineProgress:
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator[Task]:
         stopping.check()
+        description = printable(description)
         print(f"{description} ...", file=sys.stderr, flush=True)
         start = time.monotonic()
         yield _Counted()

@@ -8,7 +8,7 @@ from ..builder.quantize.config import QuantizeConfig
 from .options import made_from, pydantic_fields, with_options
 from .progress import terminal_progress
 from .show import show_quantization
-from .stream import remark
+from .stream import advise, as_argument, remark
 
 
 @click.command("quantize")
@@ -33,4 +33,4 @@ def command(checkpoint: str, output: Path, **options: object) -> None:
         remark("Layers that were finished are kept: the same command goes on from there.")
         raise
     show_quantization(report, output)
-    remark(f"Go on with: enginesmith build {output} -o ENGINE")
+    advise("enginesmith", "build", as_argument(output), "-o", "ENGINE")

@@ -7,7 +7,8 @@ import yaml
 
 from ..recipes.loading import load, shipped
 from .progress import terminal_progress
-from .stream import remark, stream
+from .stream import advise, as_argument, remark, stream
+from .terminal import say, say_marked
 
 _recipe = click.argument("recipe")
 _set = click.option(
@@ -28,7 +29,7 @@ def list_recipes() -> None:
     """List the recipes that come with enginesmith."""
     width = max(len(name) for name in shipped())
     for name in shipped():
-        click.echo(f"{name:<{width}}  {load(name).description}")
+        say(f"{name:<{width}}  {load(name).description}")
 
 
 @command.command("show")
@@ -36,7 +37,7 @@ def list_recipes() -> None:
 @_set
 def show(recipe: str, overrides: tuple[str, ...]) -> None:
     """Print RECIPE with every default filled in."""
-    click.echo(yaml.safe_dump(load(recipe, overrides).model_dump(mode="json"), sort_keys=False).rstrip())
+    say(yaml.safe_dump(load(recipe, overrides).model_dump(mode="json"), sort_keys=False).rstrip())
 
 
 @command.command("run")
@@ -53,15 +54,15 @@ def run(recipe: str, overrides: tuple[str, ...], output: Path | None, threads: i
     runner = Runner(loaded, output, progress)
     for step in runner.prepare():
         mark = click.style("=" if step.skipped else "+", fg="green")
-        click.echo(f"{mark} {step.name:<8} {step.detail}{' (unchanged)' if step.skipped else ''}", err=True)
+        say_marked(mark, f"{step.name:<8} {step.detail}{' (unchanged)' if step.skipped else ''}", err=True)
 
     from ..runtime.llm import LLM
 
     with LLM(runner.output, threads=threads) as llm:
-        click.secho(f"> {loaded.demo.prompt}", bold=True)
+        say(f"> {loaded.demo.prompt}", bold=True)
         remark(stream(runner.demo(llm)).summary)
     if loaded.bench is not None:
         from .bench import run_bench
 
         run_bench(runner.output, loaded.bench.workloads, runs=3, threads=loaded.bench.threads or threads, as_json=False)
-    remark(f"Go on with: enginesmith run {runner.output} --interactive")
+    advise("enginesmith", "run", as_argument(runner.output), "--interactive")

@@ -4,13 +4,13 @@ import contextlib
 import sys
 from typing import Any
 
-import click
-
 from ..errors import RequestError
 from ..runtime.llm import LLM
 from ..runtime.sampling_params import SamplingParams
 from .stream import remark, stream
+from .terminal import say
 
+_LONGEST_LINE = 1 << 24
 _HELP = "/clear forgets the conversation, /exit or Ctrl-D leaves, Ctrl-C stops an answer."
 
 
@@ -41,20 +41,30 @@ def _turn(llm: LLM, params: SamplingParams, messages: list[dict[str, Any]]) -> l
     try:
         answer = stream(llm.stream_chat(messages, params), interruptible=True)
     except RequestError as error:
-        click.secho(f"error: {error} (or /clear)", fg="red", err=True)
+        say(f"error: {error} (or /clear)", fg="red", err=True)
         return messages[:-1]
     remark("[stopped]" if answer.interrupted else answer.summary)
     return [*messages, {"role": "assistant", "content": answer.text}]
 
 
 def _next_line() -> str | None:
-    """A line of input; None at its end. Ctrl-C drops the line that was being typed."""
+    """A line of input; None at its end. Ctrl-C drops the line that is being typed on a terminal."""
     while True:
         try:
-            return input("> " if sys.stdin.isatty() else "")
-        except EOFError:
+            if sys.stdin is None:  # the shell closed it
+                return None
             if sys.stdin.isatty():
-                print()
+                return input("> ")
+            line = sys.stdin.readline(_LONGEST_LINE)
+            if len(line) == _LONGEST_LINE:
+                raise RequestError(f"a line of standard input has {_LONGEST_LINE} characters or more, too many to ask")
+            return line.removesuffix("\n") if line else None
+        except UnicodeDecodeError as error:
+            raise RequestError(f"input is not text in {error.encoding}: {error.reason} at {error.start}") from None
+        except EOFError:
+            print()
             return None
         except KeyboardInterrupt:
+            if sys.stdin is None or not sys.stdin.isatty():
+                raise
             print()

@@ -1,6 +1,6 @@
 """`enginesmith run`: prompts in, text out."""
 
-import json
+import io
 import re
 import sys
 from pathlib import Path
@@ -17,10 +17,12 @@ from .options import dataclass_fields, given, with_options
 from .progress import terminal_progress
 from .show import counted
 from .stream import Timing, remark, stream
+from .terminal import say, write_json, write_model_text
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _MOST_BYTES = 1 << 60
 _ANSWER_TOKENS = 512
+_CHUNK, _LONGEST_INPUT = 1 << 16, 1 << 26
 
 
 class _Bytes(click.ParamType):
@@ -104,8 +106,13 @@ def command(
 def _standard_input() -> str:
     if sys.stdin is None or sys.stdin.isatty():  # None where the shell closed it
         raise click.UsageError("give a prompt with -p, or --interactive, or text on standard input")
+    text = io.StringIO()
     try:
-        return sys.stdin.read().removesuffix("\n")
+        while piece := sys.stdin.read(_CHUNK):  # not all at once: signals are looked at between two reads
+            text.write(piece)
+            if text.tell() > _LONGEST_INPUT:
+                raise RequestError(f"standard input has more than {_LONGEST_INPUT} characters, too many for a prompt")
+        return text.getvalue().removesuffix("\n")
     except UnicodeDecodeError as error:
         raise RequestError(f"standard input is not text in {error.encoding}: {error.reason} at {error.start}") from None
 
@@ -113,8 +120,8 @@ def _standard_input() -> str:
 def _show(prompt: str, result: RequestOutput, *, as_json: bool) -> None:
     output, timing = result.outputs[0], Timing.of(result.metrics)
     if not as_json:
-        click.echo(click.style(f"> {prompt}", bold=True))
-        click.echo(f"{output.text}\n")
+        say(f"> {prompt}", bold=True)
+        write_model_text(f"{output.text}\n")
         remark(timing.summary)
         return
     line = {
@@ -133,4 +140,4 @@ def _show(prompt: str, result: RequestOutput, *, as_json: bool) -> None:
             {str(token): {"logprob": entry.logprob, "rank": entry.rank} for token, entry in step.items()}
             for step in output.logprobs
         ]
-    click.echo(json.dumps(line, ensure_ascii=False))
+    write_json(line)

@@ -6,9 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from ..errors import size
+from .terminal import say
 
 if TYPE_CHECKING:
     from ..builder.quantize.report import QuantizeReport
@@ -25,9 +24,9 @@ def section(title: str, facts: Mapping[str, str]) -> None:
     if not facts:
         return
     width = max(len(name) for name in facts)
-    click.secho(title, bold=True)
+    say(title, bold=True)
     for name, value in facts.items():
-        click.echo(f"  {name:<{width}}  {value}")
+        say(f"  {name:<{width}}  {value}")
 
 
 def check_facts(check: Mapping[str, Any]) -> dict[str, str]:
@@ -54,9 +53,9 @@ def show_build(report: "BuildReport", output: Path) -> None:
     if report.quantization is not None:
         section("Quantized first", quantization_facts(report.quantization))
     if report.chat_template_error:
-        click.secho(f"warning: {report.chat_template_error}; --chat will be refused, plain prompts work", err=True)
+        say(f"warning: {report.chat_template_error}; --chat will be refused, plain prompts work", err=True)
     for note in report.notes:
-        click.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
     if report.check is not None:
         section("Check against Transformers", check_facts(asdict(report.check)))
 

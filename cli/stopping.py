@@ -4,10 +4,14 @@ C extensions do that while they are imported: then the request is remembered, an
 """
 
 import signal
+import sys
 from types import FrameType
-from typing import NoReturn
 
-TERMINATED = 143
+TYPE_CHECKING = False  # as in enginesmith/__init__.py
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+INTERRUPTED, TERMINATED = 130, 143
 
 _asked: signal.Signals | None = None
 
@@ -17,6 +21,19 @@ def install() -> None:
     signal.signal(signal.SIGTERM, _on_signal)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _on_signal)
+
+
+def asked() -> bool:
+    """Whether a signal asked the process to end."""
+    return _asked is not None
+
+
+def say_interrupted() -> int:
+    """Tell the user, once; returns the exit status."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.stderr is not None:
+        print("interrupted", file=sys.stderr)
+    return INTERRUPTED
 
 
 def check() -> None:
@@ -31,7 +48,7 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
     _raise(_asked)
 
 
-def _raise(number: signal.Signals) -> NoReturn:
+def _raise(number: signal.Signals) -> "NoReturn":
     if number is signal.SIGTERM:
         raise SystemExit(TERMINATED)
     raise KeyboardInterrupt

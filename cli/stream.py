@@ -1,12 +1,13 @@
 """Text on the terminal as it comes, and how fast it came."""
 
+import shlex
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-
-import click
+from pathlib import Path
 
 from ..runtime.outputs import CompletionOutput, Metrics
+from .terminal import say, write_model_text
 
 
 @dataclass
@@ -56,15 +57,25 @@ def stream(outputs: Iterable[CompletionOutput], *, interruptible: bool = False) 
         for output in outputs:
             streamed.token_times += [time.perf_counter()] * len(output.token_ids)
             streamed.text += output.text
-            print(output.text, end="", flush=True)
+            write_model_text(output.text, end="")
     except KeyboardInterrupt:
         if not interruptible:
             raise
         streamed.interrupted = True
-    print(flush=True)
+    write_model_text("")
     return streamed
 
 
 def remark(message: str) -> None:
     """Say something beside the output, on stderr."""
-    click.secho(message, dim=True, err=True)
+    say(message, dim=True, err=True)
+
+
+def advise(*words: object) -> None:
+    """Remark what to do next: a command, its words quoted for the shell."""
+    remark(f"Go on with: {shlex.join(map(str, words))}")
+
+
+def as_argument(path: Path) -> str:
+    """A path as an argument, also one that begins as an option does."""
+    return f"./{path}" if str(path).startswith("-") else str(path)

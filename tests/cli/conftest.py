@@ -17,7 +17,7 @@ Cli = Callable[..., subprocess.CompletedProcess[str]]
 @pytest.fixture(scope="session")
 def command() -> Callable[..., list[str]]:
     """command("run", engine) -> the process arguments: the console script's own entry point, in this interpreter."""
-    code = "import sys; from enginesmith.cli.main import main; main(sys.argv[1:])"
+    code = "import sys; from enginesmith.cli.start import main; main(sys.argv[1:])"
     return lambda *arguments: [sys.executable, "-c", code, *map(str, arguments)]
 
 

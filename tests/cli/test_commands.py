@@ -13,7 +13,7 @@ GREEDY = ("--temperature", "0", "--ignore-eos")
 
 
 def test_help_names_every_command_and_imports_none() -> None:
-    code = "import sys; from enginesmith.cli import main; main._run(['--help']); print(*sys.modules)"
+    code = "import sys; from enginesmith.cli import main; main.main(['--help']); print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for name in ("build", "run", "eval", "inspect", "bench", "recipe", "doctor"):
         assert f"  {name} " in out

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.slow
 
 RUN = """
 import sys
-from enginesmith.cli.main import _run
-status = _run(["run", sys.argv[1], "-p", "The capital of France is", "--max-tokens", "1", "--temperature", "0"])
+from enginesmith.cli.main import main
+status = main(["run", sys.argv[1], "-p", "The capital of France is", "--max-tokens", "1", "--temperature", "0"])
 print(*sys.modules, file=sys.stderr)
 sys.exit(status)
 """
