@@ -1,16 +1,21 @@
 """`enginesmith inspect`: what an engine is, needs, and was made of."""
 
-import json
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
+from ..errors import EngineError
+from ..json_files import read_object
 from ..runtime.engine_dir import EngineDir, open_engine
 from ..runtime.kv_cache.sizing import blocks_for
 from .show import check_facts, quantization_facts, section, size
 from .terminal import write_json
+
+_REBUILD = "rebuild the engine"
 
 
 @click.command("inspect")
@@ -20,7 +25,21 @@ from .terminal import write_json
 def command(engine: Path, tactics: bool, as_json: bool) -> None:
     """Show what is in ENGINE, what was fused, its memory, limits and tactics."""
     folder = open_engine(engine, verify=False, any_machine=True)
-    report = json.loads((engine / "report.json").read_text(encoding="utf-8"))
+    report = read_object(engine / "report.json", EngineError, _REBUILD)
+    with _readable(engine / "report.json"):
+        _show(folder, report, tactics=tactics, as_json=as_json)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """A report of another form, or changed by hand: KeyError and the like, wherever that is noticed."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise EngineError(f"{path}: not the report of a build: {type(error).__name__}: {error}; {_REBUILD}") from None
+
+
+def _show(folder: EngineDir, report: dict[str, Any], *, tactics: bool, as_json: bool) -> None:
     memory = _memory(folder, report)
     if as_json:
         write_json({"manifest": folder.manifest.to_json(), "memory": memory, "report": report}, indent=2)

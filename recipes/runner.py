@@ -5,7 +5,6 @@ a recipe goes on where it was interrupted.
 """
 
 import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,8 @@ from ..builder.fingerprint import code_digest, stamp
 from ..builder.quantize.config import QuantizeConfig
 from ..checkpoint.checkpoint import open_checkpoint
 from ..checkpoint.sources import PypiFile, PypiSource, resolve
+from ..errors import EngineError
+from ..json_files import read_object
 from ..plugins.cpu.isa import native_isa
 from ..progress import Progress
 from ..runtime.engine_dir import MANIFEST
@@ -86,7 +87,7 @@ class Runner:
     @property
     def report(self) -> dict[str, Any]:
         """The build's report."""
-        return json.loads((self.output / "report.json").read_text(encoding="utf-8"))
+        return read_object(self.output / "report.json", EngineError, "rebuild the engine")
 
     def demo(self, llm: LLM) -> Iterator[CompletionOutput]:
         """The engine's answer to the recipe's prompt, as it comes."""

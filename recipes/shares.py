@@ -1,11 +1,12 @@
 """A measured speed as a share of what this machine can do at best."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..builder.targets.cpu.ceilings import Ceilings, Instruction, used_instruction
+from ..errors import EngineError
+from ..json_files import read_object
 from ..plugins.cpu.isa import Isa
 from ..quantization.scheme import WeightType
 from ..runtime.manifest import Manifest
@@ -31,7 +32,7 @@ class Yardstick:
     """Holds the runs of one engine against ceilings measured here. Raises KeyError for a report that has no work."""
 
     def __init__(self, engine: Path, manifest: Manifest, ceilings: Ceilings, threads: int) -> None:
-        report = json.loads((engine / "report.json").read_text(encoding="utf-8"))
+        report = read_object(engine / "report.json", EngineError, "rebuild the engine")
         self._work: dict[str, Any] = report["work"]
         self._kv_bytes: int = report["kv_bytes_per_token"]
         self._ceilings, self._threads = ceilings, threads

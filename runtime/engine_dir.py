@@ -8,9 +8,11 @@ network.onnx, report.json             for people
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 
-from ..errors import EngineError
+from ..errors import EngineError, shown
+from ..json_files import read_object
 from ..plugins.cpu.isa import machine_flags
 from . import integrity
 from .executors.abi import ABI_VERSION
@@ -19,6 +21,8 @@ from .manifest import FORMAT_VERSION, FileEntry, Manifest
 MANIFEST = "engine.json"
 TOKENIZER = "tokenizer"
 _SELF_DIGEST = "manifest_sha256"
+_MAX_MANIFEST = 16 << 20
+_MOST_OF_A_PATH = 300
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,7 @@ def open_engine(path: str | Path, *, verify: bool = True, any_machine: bool = Fa
     (see `integrity`). Without it only sizes are compared. `any_machine` opens, to look inside, engines that this
     machine cannot run. Raises EngineError.
     """
-    path = Path(path)
-    engine = _read_manifest(path)
+    engine = _read_manifest(_folder(path))
     if not any_machine:
         _check_machine(engine)
     _check_sizes(engine)
@@ -82,23 +85,28 @@ def _manifest_digest(manifest: Manifest) -> str:
     return hashlib.sha256(json.dumps(manifest.to_json(), sort_keys=True).encode()).hexdigest()
 
 
-def _read_manifest(path: Path) -> EngineDir:
-    if not path.is_dir():
-        reason = "it is a file" if path.exists() else "there is no such folder"
-        raise EngineError(f"{path} is not an engine: {reason}; make one with 'enginesmith build'")
+def _folder(path: str | Path) -> Path:
+    if not isinstance(path, str | PathLike):
+        raise EngineError(f"engine must be the path of a folder, got {shown(path)}")
     try:
-        data = json.loads((path / MANIFEST).read_text())
-    except FileNotFoundError:
-        raise EngineError(f"{path} is not an engine: it has no {MANIFEST}; make one with 'enginesmith build'") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise EngineError(f"{path / MANIFEST} cannot be read ({error}); rebuild the engine") from None
-    if not isinstance(data, dict):
-        raise EngineError(f"{path / MANIFEST} does not hold an object; rebuild the engine")
+        found = Path(path)
+        if found.is_dir():
+            return found
+        reason = "it is a file" if found.exists() else "there is no such folder"
+    except (OSError, TypeError) as error:  # TypeError: a path of bytes
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+    raise EngineError(f"{str(path)[:_MOST_OF_A_PATH]} is not an engine: {reason}; make one with 'enginesmith build'")
+
+
+def _read_manifest(path: Path) -> EngineDir:
+    if not (path / MANIFEST).exists():
+        raise EngineError(f"{path} is not an engine: it has no {MANIFEST}; make one with 'enginesmith build'")
+    data = read_object(path / MANIFEST, EngineError, "copy it again or rebuild the engine", max_bytes=_MAX_MANIFEST)
     for name, supported in (("format_version", FORMAT_VERSION), ("abi_version", ABI_VERSION)):
         if data.get(name) != supported:
             raise EngineError(
-                f"{path} has {name} {data.get(name)!r}, this enginesmith reads {supported}: rebuild the engine, "
-                f"or use the enginesmith that built it ({data.get('builder_version', 'unknown')})"
+                f"{path} has {name} {shown(data.get(name))}, this enginesmith reads {supported}: rebuild the engine, "
+                f"or use the enginesmith that built it ({str(data.get('builder_version', 'unknown'))[:80]})"
             )
     try:
         recorded = data.pop(_SELF_DIGEST, None)

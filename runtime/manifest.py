@@ -10,9 +10,14 @@ from enum import Enum, StrEnum
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
-from ..errors import EngineError
+from ..errors import EngineError, shown, size
 
 FORMAT_VERSION = 1
+
+MAX_BATCH_SIZE, MAX_NUM_TOKENS, MAX_SEQ_LEN = 1 << 12, 1 << 16, 1 << 24
+MAX_VOCAB_SIZE, MAX_GROUPS, MAX_BYTES = 1 << 24, 1 << 10, 1 << 48
+MAX_TABLE_BYTES = 1 << 28
+"""What the runtime makes room for; a build's own limits lie within."""
 
 T = TypeVar("T")
 
@@ -138,31 +143,37 @@ class Manifest:
 
 def _validate(manifest: Manifest) -> None:
     limits, kv, model = manifest.limits, manifest.kv_cache, manifest.model
-    positive = {
-        "limits.max_batch_size": limits.max_batch_size,
-        "limits.max_num_tokens": limits.max_num_tokens,
-        "limits.max_seq_len": limits.max_seq_len,
-        "kv_cache.block_size": kv.block_size,
-        "model.vocab_size": model.vocab_size,
+    sizes = {
+        "limits.max_batch_size": (limits.max_batch_size, MAX_BATCH_SIZE),
+        "limits.max_num_tokens": (limits.max_num_tokens, MAX_NUM_TOKENS),
+        "limits.max_seq_len": (limits.max_seq_len, MAX_SEQ_LEN),
+        "kv_cache.block_size": (kv.block_size, MAX_NUM_TOKENS),
+        "model.vocab_size": (model.vocab_size, MAX_VOCAB_SIZE),
+        "the number of kv_cache.groups": (len(kv.groups), MAX_GROUPS),
     }
-    if not kv.groups:
-        raise EngineError("engine.json: kv_cache.groups is empty; the engine must be rebuilt")
     for index, group in enumerate(kv.groups):
         where = f"kv_cache.groups[{index}]"
-        positive[f"{where}.bytes_per_block"] = group.bytes_per_block
+        sizes[f"{where}.bytes_per_block"] = (group.bytes_per_block, MAX_BYTES)
         if (group.kind is KvGroupKind.SLIDING_WINDOW) != (group.window > 0):
             raise EngineError(f"engine.json: {where}: a {group.kind} group cannot have window {group.window}")
-    for name, value in positive.items():
-        if value < 1:
-            raise EngineError(f"engine.json: {name} must be at least 1, got {value}")
+    for name, (value, most) in sizes.items():
+        if not 1 <= value <= most:
+            raise EngineError(f"engine.json: {name} must be in [1, {most}], got {value}; the engine must be rebuilt")
+    tables = 4 * len(kv.groups) * limits.max_batch_size * -(-limits.max_seq_len // kv.block_size)
+    if tables > MAX_TABLE_BYTES:
+        raise EngineError(
+            f"engine.json: the block tables of {limits.max_batch_size} sequences (max_batch_size) of "
+            f"{limits.max_seq_len} tokens (max_seq_len) take {size(tables)}, the limit is {size(MAX_TABLE_BYTES)}; "
+            "rebuild the engine with smaller ones"
+        )
     for name, entry in manifest.files.items():
         if not is_plain_relative(name):
-            raise EngineError(f"engine.json: files: {name!r} is not a plain path inside the engine folder")
+            raise EngineError(f"engine.json: files: {shown(name)} is not a plain path inside the engine folder")
         if entry.bytes < 0 or len(entry.sha256) != 64:
-            raise EngineError(f"engine.json: files: {name!r} has a malformed size or digest")
+            raise EngineError(f"engine.json: files: {shown(name)} has a malformed size or digest")
     for name in (manifest.target.library, manifest.target.weights):
         if name not in manifest.files:
-            raise EngineError(f"engine.json: target names {name!r}, which is not among the engine's files")
+            raise EngineError(f"engine.json: target names {shown(name)}, which is not among the engine's files")
 
 
 def is_plain_relative(name: str) -> bool:
@@ -194,16 +205,18 @@ def _read(kind: Any, value: Any, where: str) -> Any:
             return kind(value)
         if type(value) is kind or (kind is float and type(value) is int):
             return value
-    raise EngineError(f"{where}: expected {getattr(kind, '__name__', kind)}, got {value!r}; the engine must be rebuilt")
+    raise EngineError(
+        f"{where}: expected {getattr(kind, '__name__', kind)}, got {shown(value)}; the engine must be rebuilt"
+    )
 
 
 def _read_dataclass(kind: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
-        raise EngineError(f"{where}: expected an object, got {value!r}; the engine must be rebuilt")
+        raise EngineError(f"{where}: expected an object, got {shown(value)}; the engine must be rebuilt")
     hints = typing.get_type_hints(kind)
     required = {f.name for f in fields(kind) if f.default is f.default_factory}  # both MISSING
     for name in sorted(value.keys() - hints.keys()):
-        raise EngineError(f"{where}: unknown field {name!r}; known are {', '.join(hints)}")
+        raise EngineError(f"{where}: unknown field {shown(name)}; known are {', '.join(hints)}")
     for name in sorted(required - value.keys()):
         raise EngineError(f"{where}: field {name!r} is missing; the engine must be rebuilt")
     return kind(**{name: _read(hints[name], item, f"{where}.{name}") for name, item in value.items()})

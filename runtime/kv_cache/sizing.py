@@ -4,6 +4,8 @@ from ...errors import EngineError, shown, size
 from ..manifest import KvCacheSpec, KvGroup, KvGroupKind, Limits
 from ..memory import available_memory
 
+MAX_BLOCKS = 1 << 22
+"""Most blocks of a cache group: beyond, the books on them would take more memory than many a cache."""
 _DEFAULT_SHARE = 0.5
 """Part of the available memory that the KV cache may take when it is not told otherwise."""
 
@@ -37,5 +39,10 @@ def num_blocks(kv: KvCacheSpec, limits: Limits, kv_cache_memory: int | None = No
             f"one sequence of max_seq_len {limits.max_seq_len} needs {needed} of KV cache, but {source} is {had}: "
             "allow more with kv_cache_memory, or rebuild the engine with a smaller max_seq_len"
         )
-    sequences = min(limits.max_batch_size, budget / bytes_each)
+    sequences = min(limits.max_batch_size, budget / bytes_each, MAX_BLOCKS / max(longest))
+    if sequences < 1:
+        raise EngineError(
+            f"one sequence of max_seq_len {limits.max_seq_len} needs {max(longest)} blocks of {kv.block_size} tokens, "
+            f"the limit is {MAX_BLOCKS}: rebuild the engine with a smaller max_seq_len or a larger block size"
+        )
     return [int(blocks * sequences) for blocks in longest]

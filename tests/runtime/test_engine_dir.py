@@ -1,5 +1,6 @@
 """Opening engine folders: what is not one, does not fit, or is damaged gives one clear error."""
 
+import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -60,11 +61,17 @@ def test_what_is_no_engine(tmp_path: Path):
     with pytest.raises(EngineError, match=r"has no engine.json; make one with 'enginesmith build'"):
         open_engine(tmp_path)
     (tmp_path / "engine.json").write_text("{")
-    with pytest.raises(EngineError, match="cannot be read"):
+    with pytest.raises(EngineError, match="not valid JSON"):
         open_engine(tmp_path)
     (tmp_path / "engine.json").write_text("[]")
-    with pytest.raises(EngineError, match="does not hold an object"):
+    with pytest.raises(EngineError, match="expected a JSON object, found list"):
         open_engine(tmp_path)
+
+
+@pytest.mark.parametrize("path", [None, 5, b"e", ["e"], "a" * 5000, "a\0b", "/dev/null/engine", "/proc/self/mem"])
+def test_paths_that_cannot_be(path: Any):
+    with pytest.raises(EngineError, match="engine"):
+        LLM(path)
 
 
 @pytest.mark.parametrize("name", ["format_version", "abi_version"])
@@ -174,7 +181,7 @@ def test_a_link_that_leaves_the_folder(folder: Path, tmp_path: Path):
         (lambda data: data["model"].pop("vocab_size"), "engine.json.model: field 'vocab_size' is missing"),
         (lambda data: data["model"].update(vocab_size="9"), r"engine.json.model.vocab_size: expected int, got '9'"),
         (lambda data: data["model"].update(eos_token_ids=[1, "x"]), r"eos_token_ids\[1\]: expected int, got 'x'"),
-        (lambda data: data["limits"].update(max_seq_len=0), "limits.max_seq_len must be at least 1, got 0"),
+        (lambda data: data["limits"].update(max_seq_len=0), r"limits.max_seq_len must be in \[1, 16777216\], got 0"),
         (lambda data: data["limits"].update(max_seq_len=True), "expected int, got True"),
         (lambda data: data["kv_cache"].update(dtype="fp16"), "kv_cache.dtype: expected KvDtype, got 'fp16'"),
         (lambda data: data["kv_cache"]["groups"][1].update(window=0), "sliding_window group cannot have window 0"),
@@ -187,6 +194,34 @@ def test_a_link_that_leaves_the_folder(folder: Path, tmp_path: Path):
 def test_a_manifest_with_a_wrong_field(folder: Path, change: Callable[[dict[str, Any]], None], message: str):
     edit(folder, change)
     with pytest.raises(EngineError, match=message):
+        open_engine(folder)
+
+
+@pytest.mark.parametrize("value", [2**16, 2**31, 2**32, 2**63, 10**29, -1])
+@pytest.mark.parametrize("field", ["max_batch_size", "max_num_tokens", "max_seq_len"])
+def test_limits_past_any_engine_under_a_right_digest(
+    make_toy_engine: Callable[..., Path], tmp_path: Path, toy_manifest: Manifest, field: str, value: int
+):
+    engine = make_toy_engine(tmp_path / "e.engine")
+
+    def change(data: dict[str, Any]) -> None:
+        data["limits"][field] = value
+        del data["manifest_sha256"]
+        data["manifest_sha256"] = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+    edit(engine, change)
+    if value == 2**16 and field != "max_batch_size":
+        LLM(engine, threads=1).close()
+        return
+    with pytest.raises(EngineError, match=f"limits.{field}"):
+        LLM(engine, threads=1)
+
+
+def test_block_tables_past_any_memory(folder: Path):
+    edit(folder, lambda data: data["limits"].update(max_batch_size=4096, max_seq_len=2**24))
+    with pytest.raises(
+        EngineError, match=r"the block tables of 4096 sequences .* take 137.4 GB, the limit is 268.4 MB"
+    ):
         open_engine(folder)
 
 
