@@ -6,7 +6,7 @@ import time
 from array import array
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
-from typing import SupportsIndex
+from operator import index
 
 from ..errors import RequestError, shown
 from .detokenizer import Detokenizer
@@ -76,13 +76,19 @@ class Admission:
         """Token ids, also of NumPy's integer types; a damaged tokenizer's are looked at too."""
         if isinstance(token_ids, bytes | bytearray | Mapping) or not isinstance(token_ids, Collection):
             raise RequestError(f"prompt must be text or a list of token ids, got {type(token_ids).__name__}")
-        for index, token in enumerate(token_ids):
-            if isinstance(token, bool) or not isinstance(token, SupportsIndex) or not 0 <= token < self._vocab_size:
+        checked = array("i")
+        for position, token in enumerate(token_ids):
+            try:
+                number = -1 if isinstance(token, bool) else index(token)
+            except TypeError:
+                number = -1
+            if not 0 <= number < self._vocab_size:
                 raise RequestError(
                     f"prompt: token ids must be integers in [0, {self._vocab_size}), got {shown(token)} "
-                    f"at position {index}"
+                    f"at position {position}"
                 )
-        return array("i", token_ids)
+            checked.append(number)
+        return checked
 
     def _check_choice(self, row: SampleRow) -> None:
         """A token must be left to draw."""
@@ -122,5 +128,7 @@ class Admission:
                 + self._rebuilt(prompt_length + max_tokens)
             )
         if params.min_tokens > max_tokens:
-            raise RequestError(f"min_tokens must be at most {max_tokens}, all that is left, got {params.min_tokens}")
+            raise RequestError(
+                f"min_tokens must be at most {max_tokens}, all that is left, got {shown(params.min_tokens)}"
+            )
         return max_tokens

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from ..errors import ChatTemplateError, EngineError, RequestError
+from ..errors import ChatTemplateError, EngineError, RequestError, shown
 from .admission import Admission
 from .batcher.policies import CapacityPolicy
 from .engine import Engine
@@ -260,8 +260,6 @@ def _one_each(name: str, value: Any, kind: type, number: int) -> Sequence[Any]:
 
 
 def _policy(value: CapacityPolicy | str) -> CapacityPolicy:
-    try:
+    if isinstance(value, str) and value in list(CapacityPolicy):
         return CapacityPolicy(value)
-    except ValueError:
-        names = ", ".join(CapacityPolicy)
-        raise EngineError(f"capacity_policy must be one of {names}, got {value!r}") from None
+    raise EngineError(f"capacity_policy must be one of {', '.join(CapacityPolicy)}, got {shown(value)}")

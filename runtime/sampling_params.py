@@ -58,7 +58,9 @@ class SamplingParams:
             _integer("max_tokens", self.max_tokens, 1)
         _integer("min_tokens", self.min_tokens, 0)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            raise RequestError(f"min_tokens must be at most max_tokens ({self.max_tokens}), got {self.min_tokens}")
+            raise RequestError(
+                f"min_tokens must be at most max_tokens ({shown(self.max_tokens)}), got {shown(self.min_tokens)}"
+            )
         _number("temperature", self.temperature, 0)
         _integer("top_k", self.top_k, -1)
         _number("top_p", self.top_p, 0, 1, open_low=True)
@@ -89,7 +91,7 @@ class SamplingParams:
         for token, bias in (self.logit_bias or {}).items():
             _integer("logit_bias's token", token, 0)
             if bias != -math.inf:
-                _number(f"logit_bias[{token}]", bias, -100, 100)
+                _number(f"logit_bias[{shown(token)}]", bias, -100, 100)
 
     @property
     def stop_strings(self) -> tuple[str, ...]:
@@ -113,7 +115,7 @@ class SamplingParams:
         for name, tokens in (("stop_token_ids", self.stop_token_ids), ("logit_bias", self.logit_bias or ())):
             for token in tokens:
                 if token >= vocab_size:
-                    raise RequestError(f"{name}: token ids must be in [0, {vocab_size}), got {token}")
+                    raise RequestError(f"{name}: token ids must be in [0, {vocab_size}), got {shown(token)}")
 
 
 def _integer(name: str, value: object, low: int, high: int | None = None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...errors import EngineError
+from ...errors import EngineError, shown
 from ..engine_dir import EngineDir
 from ..manifest import Manifest
 from ..sampling_params import MAX_LOGPROBS
@@ -36,7 +36,7 @@ class CpuExecutor:
         threads = physical_cores() if threads is None else threads
         if type(threads) is not int or not 1 <= threads <= _MAX_THREADS:
             raise EngineError(
-                f"threads must be an integer in [1, {_MAX_THREADS}], got {threads!r}; "
+                f"threads must be an integer in [1, {_MAX_THREADS}], got {shown(threads)}; "
                 "leave it out to use every physical core"
             )
         handle = ctypes.c_void_p()
