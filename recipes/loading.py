@@ -13,6 +13,7 @@ from .schema import Recipe
 from .strict_yaml import read_yaml
 
 _SHIPPED = Path(__file__).parent
+_MOST_SHOWN, _MOST_LINES = 200, 15  # of what was given, of what is wrong
 
 
 def shipped() -> list[str]:
@@ -29,7 +30,7 @@ def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     try:
         recipe = Recipe.model_validate(data)
     except ValidationError as error:
-        lines = [_explain(problem, data) for problem in error.errors()]
+        lines = [_explain(problem, data)[: 2 * _MOST_SHOWN] for problem in error.errors()[:_MOST_LINES]]
         raise RecipeError(f"recipe {path}:\n  " + "\n  ".join(lines)) from None
     # A path written in a recipe is relative to the recipe; one given on the command line, to the current folder.
     from_override = any(override.startswith("source") for override in overrides)
@@ -54,7 +55,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         data = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise RecipeError(f"recipe {path} cannot be read: {error}") from None
+        raise RecipeError(f"recipe {path} cannot be read: {str(error)[: 2 * _MOST_SHOWN]}") from None
     if not isinstance(data, dict):
         raise RecipeError(f"recipe {path}: expected keys and values, found {type(data).__name__}")
     return data
@@ -64,18 +65,24 @@ def _apply(data: dict[str, Any], override: str) -> None:
     """Set one dotted key; the value is read as YAML, so that 8, true, null and [w1, w2] mean what they look like."""
     key, equals, text = override.partition("=")
     if not equals or not all(key.split(".")):
-        raise RecipeError(f"--set {override}: expected KEY=VALUE with a dotted key, such as build.max_batch_size=8")
+        raise RecipeError(
+            f"--set {override[:_MOST_SHOWN]}: expected KEY=VALUE with a dotted key, such as build.max_batch_size=8"
+        )
     try:
         value = read_yaml(text)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise RecipeError(f"--set {override}: the value cannot be read: {error}") from None
+        raise RecipeError(
+            f"--set {override[:_MOST_SHOWN]}: the value cannot be read: {str(error)[: 2 * _MOST_SHOWN]}"
+        ) from None
     *parents, last = key.split(".")
     for parent in parents:
         inner = data.get(parent)
         if inner is None:
             inner = data[parent] = {}
         if not isinstance(inner, dict):
-            raise RecipeError(f"--set {override}: {parent!r} holds {shown(inner)}, which has no keys")
+            raise RecipeError(
+                f"--set {override[:_MOST_SHOWN]}: {shown(parent)} holds {shown(inner)}, which has no keys"
+            )
         data = inner
     data[last] = value
 
