@@ -142,7 +142,7 @@ def mutated_bytes(rng: random.Random, data: bytes) -> bytes:
 def mutated_text(rng: random.Random, text: str) -> str:
     """A text with some of its lines doubled, dropped, moved or cut, or with snippets that mean something to parsers."""
     if rng.random() < 0.3:
-        return mutated_bytes(rng, text.encode()).decode("utf-8", "replace")
+        return mutated_bytes(rng, text.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
     lines = text.splitlines(keepends=True)
     for _ in range(rng.choice((1, 1, 2, 5))):
         at = rng.randrange(len(lines)) if lines else 0
