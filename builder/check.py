@@ -3,7 +3,7 @@
 import math
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from ..checkpoint.checkpoint import Checkpoint
 from ..checkpoint.tokenizer_files import has_tokenizer
 from ..checkpoint.weights import Weights
-from ..errors import BuildError
+from ..errors import BuildError, RequestError
 from ..progress import Progress
 from ..quantization.scheme import WeightType
 from ..runtime.engine_dir import EngineDir
@@ -154,8 +154,10 @@ def prompts_of(checkpoint: Checkpoint, vocab_size: int, max_seq_len: int) -> lis
     length = min(MAX_PROMPT, max_seq_len)
     if has_tokenizer(checkpoint.path):
         tokenizer = tokenizer_of(checkpoint.path)
-        texts = [tokenizer.encode(text)[:length] for text in PROMPTS]
-        if all(texts) and all(token < vocab_size for ids in texts for token in ids):
+        texts: list[list[int]] = []
+        with suppress(RequestError):  # it may fail on them, and the engine still takes token ids
+            texts = [tokenizer.encode(text)[:length] for text in PROMPTS]
+        if texts and all(texts) and all(token < vocab_size for ids in texts for token in ids):
             return texts
     return [[(start + 7919 * i) % vocab_size for i in range(length)] for start in (3, 11, 29)]
 

@@ -82,6 +82,10 @@ def command(
         raise click.UsageError("--logprobs goes with --json, which shows them")
     if not prompts and not interactive:
         prompts = (_standard_input(),)
+    if chat or interactive:
+        from ..runtime.template_process import template_process
+
+        template_process.start()  # while the engine is opened
     with LLM(engine, threads=threads, kv_cache_memory=kv_cache_memory, capacity_policy=capacity_policy) as llm:
         changes = given(sampling)
         if (chat or interactive) and "max_tokens" not in llm.manifest.model.generation_defaults:

@@ -1,6 +1,7 @@
 """The process that renders chat templates, as its parent sees it: started by the first chat, then kept warm."""
 
 import atexit
+import contextlib
 import marshal
 import os
 import socket
@@ -34,6 +35,11 @@ class TemplateProcess:
         self._lock = threading.Lock()
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self._stop)
+
+    def start(self) -> None:
+        """Start the child now, beside other work, lest the first chat wait for it. Failures are told by `render`."""
+        with self._lock, contextlib.suppress(OSError):
+            self._connection()
 
     def render(self, source: str, variables: dict[str, Any] | None) -> str:
         """What the template makes of `variables`, plain data; without them it is only compiled.

@@ -1,14 +1,16 @@
 """The tokenizer of a checkpoint, and what an engine keeps of it."""
 
+import contextlib
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from char_tokenizer import write_char_tokenizer
 
 from enginesmith.builder.checkpoint_tokenizer import save_engine_tokenizer, tokenizer_of
-from enginesmith.errors import CheckpointError
+from enginesmith.errors import CheckpointError, EnginesmithError
 from enginesmith.runtime.tokenizer import NoTokenizer, load_tokenizer
 
 
@@ -55,3 +57,34 @@ def test_a_broken_template_ends_no_build(tmp_path: Path, template: Any) -> None:
     assert (ailment is None) == (template == "{")  # which is text to Jinja
     assert ailment is None or "chat" in ailment
     assert load_tokenizer(engine).encode("a")
+
+
+def _mutated(value: Any, random: Random) -> Any:
+    """The value with one part of it, however deep, replaced or left out."""
+    if value and isinstance(value, dict | list) and random.random() < 0.95:
+        keys = list(value) if isinstance(value, dict) else range(len(value))
+        value = value.copy()
+        key = random.choice(keys)
+        value[key] = _mutated(value[key], random)
+        if random.random() < 0.1:
+            del value[key]
+        return value
+    return random.choice([None, 5, -1, "", "x", [], {}, 1e308, True, [[]], 2**63, "(a+)+$", "<0xZZ>"])
+
+
+def test_mutated_files_are_read_or_are_our_errors(tmp_path: Path) -> None:
+    random = Random(0)
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    write_char_tokenizer(checkpoint)
+    names = ("tokenizer.json", "tokenizer_config.json")
+    originals = {name: json.loads((checkpoint / name).read_text()) for name in names}
+    for _ in range(200):
+        for name, original in originals.items():
+            (checkpoint / name).write_text(json.dumps(_mutated(original, random)))
+        with contextlib.suppress(EnginesmithError):
+            save_engine_tokenizer(checkpoint, tmp_path / "engine")
+            tokenizer = load_tokenizer(tmp_path / "engine")
+            for token in tokenizer.encode("a b </s> é"):
+                tokenizer.piece(token)
+            assert tokenizer.special_ids is not None

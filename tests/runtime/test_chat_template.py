@@ -1,7 +1,10 @@
 """Chat templates: the same text as Transformers' apply_chat_template, and nothing a template should not do."""
 
+import contextlib
+import re
 import time
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 import pytest
@@ -328,3 +331,17 @@ def test_a_message_without_its_parts_is_named(message: dict[str, str], said: str
     template = template_of("{% for m in messages %}{{ m.content }}{% endfor %}", {})
     with pytest.raises(RequestError, match=said):
         template.render([{"role": "system", "content": "s"}, message])
+
+
+def test_mutated_templates_render_or_are_one_error():
+    random = Random(0)
+    seeds = [re.findall(r"\w+|[^\w\s]+|\s+", text) for text in (CHATML, BLOCKS, TOOLS, RECURSIVE, REASONING)]
+    parts = [part for seed in seeds for part in seed]
+    parts += ["'x' * 10**9", "| sort", "| join", "**", "~", "self", "caller()", "\x00", "{% for i in range(99999) %}"]
+    for _ in range(300):
+        source = list(random.choice(seeds))
+        for _ in range(random.randrange(1, 4)):
+            at = random.randrange(len(source))
+            source[at : at + random.randrange(2)] = random.choices(parts, k=random.randrange(2))
+        with contextlib.suppress(ChatTemplateError):
+            template_of("".join(source), SPECIAL).render(random.choice([PLAIN, LONG, CALLS, NESTED]), tools=TOOL_LIST)

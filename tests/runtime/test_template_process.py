@@ -54,6 +54,13 @@ def test_it_stays_warm(process: TemplateProcess) -> None:
     assert sorted(times)[20] < 0.001
 
 
+def test_it_can_be_started_before_the_first_chat(process: TemplateProcess) -> None:
+    process.start()
+    pid = _pid(process)
+    assert process.render("{{ 1 + 1 }}", {}) == "2"
+    assert _pid(process) == pid
+
+
 def test_it_is_started_anew_after_a_kill(process: TemplateProcess) -> None:
     process.render("", {})
     pid = _pid(process)
