@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from char_tokenizer import write_char_tokenizer
+from mutations import mutated_json
 
 from enginesmith.builder.checkpoint_tokenizer import save_engine_tokenizer, tokenizer_of
 from enginesmith.errors import CheckpointError, EnginesmithError
@@ -59,29 +60,16 @@ def test_a_broken_template_ends_no_build(tmp_path: Path, template: Any) -> None:
     assert load_tokenizer(engine).encode("a")
 
 
-def _mutated(value: Any, random: Random) -> Any:
-    """The value with one part of it, however deep, replaced or left out."""
-    if value and isinstance(value, dict | list) and random.random() < 0.95:
-        keys = list(value) if isinstance(value, dict) else range(len(value))
-        value = value.copy()
-        key = random.choice(keys)
-        value[key] = _mutated(value[key], random)
-        if random.random() < 0.1:
-            del value[key]
-        return value
-    return random.choice([None, 5, -1, "", "x", [], {}, 1e308, True, [[]], 2**63, "(a+)+$", "<0xZZ>"])
-
-
 def test_mutated_files_are_read_or_are_our_errors(tmp_path: Path) -> None:
     random = Random(0)
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
     write_char_tokenizer(checkpoint)
     names = ("tokenizer.json", "tokenizer_config.json")
-    originals = {name: json.loads((checkpoint / name).read_text()) for name in names}
+    originals = {name: (checkpoint / name).read_bytes() for name in names}
     for _ in range(200):
         for name, original in originals.items():
-            (checkpoint / name).write_text(json.dumps(_mutated(original, random)))
+            (checkpoint / name).write_bytes(mutated_json(random, original))
         with contextlib.suppress(EnginesmithError):
             save_engine_tokenizer(checkpoint, tmp_path / "engine")
             tokenizer = load_tokenizer(tmp_path / "engine")
