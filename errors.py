@@ -26,6 +26,10 @@ class EnginesmithError(Exception):
     """Base of all errors that are the user's to fix. The CLI prints the message and exits with code 2."""
 
 
+class CacheError(EnginesmithError):
+    """The cache cannot be written, belongs to somebody else, or can be written by others."""
+
+
 class CheckpointError(EnginesmithError):
     """A checkpoint is absent, damaged, incomplete, or of a form we do not read."""
 

@@ -1,10 +1,9 @@
 """What a user calls: a checkpoint to an engine, perhaps by way of a quantized checkpoint."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import BuildError
+from ..checkpoint.output import check_output
 from ..progress import NoProgress, Progress
 from ..runtime.engine_dir import MANIFEST
 from .compile import compile_engine
@@ -35,7 +34,7 @@ def build(
     """
     config, progress = config or BuildConfig(), progress or NoProgress()
     output = Path(output)
-    _check_output(output)
+    check_output(output, MANIFEST, "an engine")
     if quantize is None:
         return compile_engine(checkpoint, output, config, progress, name)
     from .quantize.within_build import quantized
@@ -44,17 +43,3 @@ def build(
     toolchain.find_compiler()  # an error now rather than after minutes
     with quantized(checkpoint, output, config, quantize, progress) as source:
         return compile_engine(source.path, output, config, progress, name, source)
-
-
-def _check_output(output: Path) -> None:
-    """Refuse to replace anything but an engine or an empty folder, and places where nothing can be written."""
-    try:
-        if output.exists():
-            if not output.is_dir() or (any(output.iterdir()) and not (output / MANIFEST).exists()):
-                raise BuildError(f"{output} exists and is not an engine; name another output, or remove it first")
-            return
-        place = next(parent for parent in output.absolute().parents if parent.exists())
-    except OSError as error:
-        raise BuildError(f"{output}: {error.strerror}; name another output"[:500]) from None
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        raise BuildError(f"{output}: {place} is not a folder that can be written; name another output")

@@ -1,8 +1,8 @@
 """A checkpoint's tokenizer, as builds, calibration and evaluation use it."""
 
-import tempfile
 from pathlib import Path
 
+from ..atomic import temporary_folder
 from ..checkpoint.chat_templates import find_chat_templates, save_chat_templates
 from ..checkpoint.tokenizer_files import has_tokenizer, save_tokenizer
 from ..errors import ChatTemplateError, CheckpointError, EngineError
@@ -15,9 +15,9 @@ def tokenizer_of(folder: Path) -> Tokenizer:
     """
     if (folder / "tokenizer.json").is_file() or not has_tokenizer(folder):
         return _load(folder, folder)
-    with tempfile.TemporaryDirectory() as converted:
-        save_tokenizer(folder, Path(converted))
-        return _load(Path(converted), folder)
+    with temporary_folder() as converted:
+        save_tokenizer(folder, converted)
+        return _load(converted, folder)
 
 
 def save_engine_tokenizer(checkpoint: Path, output: Path) -> str | None:

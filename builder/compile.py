@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from ..atomic import new_folder
+from ..blame import could_not_write
 from ..checkpoint.checkpoint import open_checkpoint
 from ..checkpoint.layouts.layout import Layout
 from ..checkpoint.layouts.registry import layout_of
@@ -114,11 +115,10 @@ def compile_engine(
 
 @contextmanager
 def _named_on_failure(output: Path) -> Iterator[None]:
-    """A copy that failed for want of space blames its source: say what could not be written."""
     try:
         yield
     except OSError as error:
-        raise BuildError(f"{output} could not be written: {error.strerror or error}; free some space there") from error
+        raise BuildError(could_not_write(output, error)) from error
 
 
 def _check_scheme(config: BuildConfig, layout: Layout | None) -> None:

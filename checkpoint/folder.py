@@ -7,14 +7,19 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..atomic import new_folder
+from .. import integrity
+from ..atomic import discard, new_file, new_folder
+from ..blame import could_not_write
 from ..errors import BuildError, CheckpointError
+from ..json_files import read_object
 from .checkpoint import Checkpoint
+from .output import check_output
 from .safetensors import TensorInfo, read_header
 from .tensor_index import INDEX, SINGLE, TensorReader
 from .tokenizer_files import copy_tokenizer
@@ -40,9 +45,9 @@ class CheckpointFolder:
     """
 
     def __init__(self, output: Path, source: Checkpoint, fingerprint: str, *, file_bytes: int = _FILE_BYTES) -> None:
-        self._named, self._output = output, _resolved(output)
-        self._source, self._file_bytes = source, file_bytes
-        _check_output(output, self._output, source)
+        self._named, self._source, self._file_bytes = output, source, file_bytes
+        _check_source(output, source)
+        self._output = check_output(output, REPORT, "a checkpoint that enginesmith quantized")
         self._work = self._output.parent / f".{self._output.name}.quantize"
         self._reader = TensorReader()
         with self._named_on_failure():
@@ -59,8 +64,8 @@ class CheckpointFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.shards:  # nothing to go on from
-            shutil.rmtree(self._work, ignore_errors=True)
+        if self._work.exists() and not self.shards:  # nothing to go on from
+            discard(self._work)
         os.close(self._lock)
 
     @property
@@ -71,7 +76,7 @@ class CheckpointFolder:
     @property
     def shards(self) -> set[str]:
         """Keys of the shards that are written."""
-        return {path.name.removesuffix(_SUFFIX) for path in self._work.glob(f"*{_SUFFIX}")}
+        return {path.name.removesuffix(_NOTE) for path in self._work.glob(f"*{_NOTE}")}
 
     def write(self, key: str, tensors: Mapping[str, np.ndarray], note: object = None) -> None:
         """Write tensors, by their full names, as the shard `key`; one that is there is replaced.
@@ -79,11 +84,13 @@ class CheckpointFolder:
         `note`: JSON values to remember with the shard, which `finish` leaves out.
         """
         contents = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
+        path = self._path(key)
         with self._named_on_failure():
-            _write_json(self._path(key).with_suffix(_NOTE), note)
-            with new_safetensors(self._path(key), contents) as file:
+            with new_safetensors(path, contents) as file:
                 for name, tensor in tensors.items():
                     file.write(name, tensor)
+            with new_file(path.with_suffix(_NOTE)) as work:
+                _write_json(work, {"sha256": _digest(path, note), "note": note})
 
     def infos(self, key: str) -> dict[str, TensorInfo]:
         """Where the tensors of a shard lie."""
@@ -91,7 +98,7 @@ class CheckpointFolder:
 
     def note(self, key: str) -> Any:
         """What was noted with a shard."""
-        return json.loads(self._path(key).with_suffix(_NOTE).read_text(encoding="utf-8"))
+        return _read_note(self._path(key))["note"]
 
     def finish(self, quantization_config: Mapping[str, Any], extra: Mapping[str, str] | None = None) -> None:
         """Make `output` of the shards, and take the work away.
@@ -107,7 +114,7 @@ class CheckpointFolder:
             _write_json(folder / "config.json", config)
             for name, text in (extra or {}).items():
                 (folder / name).write_text(text, encoding="utf-8")
-        shutil.rmtree(self._work, ignore_errors=True)
+        discard(self._work)
 
     def _write_weights(self, folder: Path) -> None:
         files = [sorted(infos, key=lambda info: -info.dtype.itemsize) for infos in self._files()]  # so all are aligned
@@ -157,12 +164,13 @@ class CheckpointFolder:
         return descriptor
 
     def _resume(self, fingerprint: str) -> None:
-        """Keep the shards of the same fingerprint; remove all others, and what a killed process left unfinished."""
+        """Keep whole shards of the same fingerprint; remove all others, and what a killed process left unfinished."""
         record = self._work / _FINGERPRINT
-        same = record.exists() and record.read_text(encoding="utf-8") == fingerprint
+        same = record.exists() and record.read_bytes() == fingerprint.encode()
+        kept = {path.stem for path in self._work.glob(f"*{_NOTE}") if same and _is_whole(path.with_suffix(_SUFFIX))}
         for path in self._work.iterdir():
-            if path.name not in (_LOCK, _FINGERPRINT) and not (same and _is_kept(path)):
-                path.unlink()
+            if path.name not in (_LOCK, _FINGERPRINT) and path.stem not in kept:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         if not same:
             record.write_text(fingerprint, encoding="utf-8")
 
@@ -172,36 +180,17 @@ class CheckpointFolder:
             yield
         except OSError as error:
             raise BuildError(
-                f"{self._named} could not be written: {error.strerror or error}; free some space there, or name "
-                "another output. What was finished is kept for the next run."
+                f"{could_not_write(self._named, error)}. What was finished is kept for the next run."
             ) from error
 
 
-def _resolved(output: Path) -> Path:
-    """The place itself where `output` is a symbolic link, so that the link stays and what it names is replaced."""
-    try:
-        return output.expanduser().resolve()
-    except (OSError, RuntimeError) as error:
-        raise BuildError(f"{output}: {error}; name another output") from None
-
-
-def _check_output(named: Path, output: Path, source: Checkpoint) -> None:
-    """Refuse to replace anything but an empty folder or a checkpoint quantized here, and places without a way in."""
-    try:
-        if output.exists():
-            if output.samefile(source.path):
-                raise BuildError(f"{named} is the checkpoint to quantize; name another output")
-            if source.path.resolve().is_relative_to(output):
-                raise BuildError(f"{named} holds the checkpoint to quantize, {source.path}; name another output")
-            if not output.is_dir() or (any(output.iterdir()) and not (output / REPORT).exists()):
-                raise BuildError(
-                    f"{named} exists and is no checkpoint that enginesmith quantized; name another output, or remove it"
-                )
-        place = next(parent for parent in output.parents if parent.exists())
-    except OSError as error:
-        raise BuildError(f"{named}: {error.strerror}; name another output"[:500]) from None
-    if not place.is_dir() or not os.access(place, os.W_OK):
-        raise BuildError(f"{named}: {place} is not a folder that can be written; name another output")
+def _check_source(output: Path, source: Checkpoint) -> None:
+    """Refuse to replace what is read."""
+    place, read = os.path.realpath(output), source.path.resolve()
+    if read == Path(place):
+        raise BuildError(f"{output} is the checkpoint to quantize; name another output")
+    if read.is_relative_to(place):
+        raise BuildError(f"{output} holds the checkpoint to quantize, {source.path}; name another output")
 
 
 def _check_work(work: Path) -> None:
@@ -210,15 +199,21 @@ def _check_work(work: Path) -> None:
         raise BuildError(f"{work} is in the way, where unfinished checkpoints lie; remove it, or name another output")
 
 
-def _is_kept(path: Path) -> bool:
-    """Whether a file is a whole shard, or the note of one."""
-    if path.suffix not in (_SUFFIX, _NOTE):
-        return False
+def _read_note(shard: Path) -> dict[str, Any]:
+    return read_object(shard.with_suffix(_NOTE), CheckpointError)
+
+
+def _digest(shard: Path, note: object) -> str:
+    """Of a shard and what was noted with it."""
+    return sha256(f"{integrity.sha256(shard)} {json.dumps(note, sort_keys=True)}".encode()).hexdigest()
+
+
+def _is_whole(shard: Path) -> bool:
     try:
-        read_header(path.with_suffix(_SUFFIX))
-    except CheckpointError:
+        record = _read_note(shard)
+        return record["sha256"] == _digest(shard, record["note"])
+    except (CheckpointError, KeyError, OSError):
         return False
-    return True
 
 
 def _natural(key: str) -> list[tuple[int, str]]:

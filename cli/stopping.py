@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a command even where the library that was running swallows the exception they raise.
+"""Ctrl-C, SIGTERM and SIGHUP end a command even where the library that was running swallows the exception they raise.
 
 C extensions do that while they are imported: then the request is remembered, and raised again at the next step.
 """
@@ -11,14 +11,16 @@ TYPE_CHECKING = False  # as in enginesmith/__init__.py
 if TYPE_CHECKING:
     from typing import NoReturn
 
-INTERRUPTED, TERMINATED = 130, 143
+INTERRUPTED, TERMINATED, HUNG_UP = 130, 143, 129
 
 _asked: signal.Signals | None = None
 
 
 def install() -> None:
-    """Handle both signals in this process; a shell that had Ctrl-C ignored (nohup, &) keeps it so."""
+    """Handle them in this process; a shell that had Ctrl-C or SIGHUP ignored (nohup, &) keeps it so."""
     signal.signal(signal.SIGTERM, _on_signal)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        signal.signal(signal.SIGHUP, _on_signal)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _on_signal)
 
@@ -51,4 +53,6 @@ def _on_signal(number: int, frame: FrameType | None) -> None:
 def _raise(number: signal.Signals) -> "NoReturn":
     if number is signal.SIGTERM:
         raise SystemExit(TERMINATED)
+    if number is signal.SIGHUP:
+        raise SystemExit(HUNG_UP)
     raise KeyboardInterrupt

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ..atomic import new_file
+from ..atomic import clear_abandoned, new_file
 from ..builder.fingerprint import digest
 
 
@@ -14,6 +14,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        clear_abandoned(path.parent, path.name)
         self._steps: dict[str, dict[str, Any]] = _read(path)
 
     def once(

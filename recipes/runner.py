@@ -15,6 +15,7 @@ from ..builder.evaluate.evaluate import evaluate
 from ..builder.fingerprint import code_digest, stamp
 from ..builder.quantize.config import QuantizeConfig
 from ..checkpoint.checkpoint import open_checkpoint
+from ..checkpoint.output import check_output
 from ..checkpoint.sources import PypiFile, PypiSource, resolve
 from ..errors import EngineError
 from ..json_files import read_object
@@ -50,6 +51,7 @@ class Runner:
 
     def prepare(self) -> Iterator[Step]:
         """Do, or skip, every step up to a checked engine, telling of each when it is done."""
+        check_output(self.output, MANIFEST, "an engine")
         source, skipped = self._journal.once(
             "source", self.recipe.source.model_dump(), self._fetch, lambda path: Path(path).exists()
         )

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 
+from .. import integrity
 from ..errors import EngineError, shown
 from ..json_files import read_object
 from ..plugins.cpu.isa import machine_flags
-from . import integrity
 from .executors.abi import ABI_VERSION
 from .manifest import FORMAT_VERSION, FileEntry, Manifest
 

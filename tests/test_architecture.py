@@ -24,7 +24,7 @@ ALLOWED = {
     "plugins": set(),
     "checkpoint": set(),
 }
-GROUND = {"errors", "cache", "atomic", "progress", "json_files"}
+GROUND = {"errors", "blame", "progress", "json_files", "signals", "exchange", "atomic", "cache", "integrity", "kept"}
 # What a packer is given, and a checkpoint may hold: a weight's scheme, and integers. Plain data, which all may know.
 DEFINITIONS = (("quantization", "scheme"), ("quantization", "quantized"))
 HEAVY = {

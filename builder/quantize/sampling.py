@@ -5,14 +5,12 @@ random and sample the rest from the model, whose own outputs are closest to what
 """
 
 import hashlib
-import tempfile
-from pathlib import Path
 
 import numpy as np
 
-from ...atomic import new_file
-from ...cache import cache_dir
+from ...atomic import temporary_folder
 from ...checkpoint.checkpoint import Checkpoint
+from ...kept import find, keep
 from ...progress import Progress
 from ...runtime.llm import LLM
 from ...runtime.sampling_params import SamplingParams
@@ -22,6 +20,7 @@ from ..config import BuildConfig
 from ..fingerprint import code_digest, digest, stamp
 
 _AT_ONCE = 64
+_FILE = "tokens.npy"
 _CODE = ("plugins", "builder/lowering", "builder/targets", "builder/passes", "runtime")
 
 
@@ -40,12 +39,11 @@ def sample(
     each sequence. The tokens are cached. Raises what a build raises.
     """
     made_of = [*stamp(checkpoint.path), *shape, prefix, seed, code_digest(*_CODE)]
-    path = cache_dir("calibration") / f"{digest(made_of)[:32]}.npy"
-    tokens = _cached(path, shape)
-    if tokens is None:
-        tokens = _generate(checkpoint, _prompts(tokenizer, vocab_size, prefix, shape, seed), shape[1], seed, progress)
-        with new_file(path) as work, work.open("wb") as file:
-            np.save(file, tokens, allow_pickle=False)
+    name = digest(made_of)[:32]
+    if (folder := find("calibration", name)) is not None:
+        return np.load(folder / _FILE, allow_pickle=False)
+    tokens = _generate(checkpoint, _prompts(tokenizer, vocab_size, prefix, shape, seed), shape[1], seed, progress)
+    keep("calibration", name, lambda folder: np.save(folder / _FILE, tokens, allow_pickle=False))
     return tokens
 
 
@@ -75,8 +73,8 @@ def _generate(
         for number, prompt in enumerate(prompts)
     ]
     tokens: list[list[int]] = []
-    with tempfile.TemporaryDirectory(prefix="enginesmith-") as folder:
-        engine = Path(folder) / "engine"
+    with temporary_folder() as folder:
+        engine = folder / "engine"
         compile_engine(checkpoint.path, engine, options, progress)
         with progress.task("calibration text", len(prompts)) as task, LLM(engine, verify=False) as llm:
             for first in range(0, len(prompts), at_once):
@@ -89,11 +87,3 @@ def _generate(
 
 def _seed(seed: int, number: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed} {number}".encode()).digest()[:8], "little")
-
-
-def _cached(path: Path, shape: tuple[int, int]) -> np.ndarray | None:
-    try:
-        tokens = np.load(path, allow_pickle=False)
-    except (OSError, ValueError):
-        return None
-    return tokens if tokens.shape == shape and tokens.dtype == np.int64 else None

@@ -1,10 +1,10 @@
 """A quantization that a build asks for: a checkpoint that lasts as long as the build."""
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...atomic import temporary_folder
 from ...checkpoint.checkpoint import open_checkpoint
 from ...errors import OptionError
 from ...progress import Progress
@@ -26,6 +26,6 @@ def quantized(
         raise OptionError(f"--weights {config.weights} and --quantize exclude each other; leave one of them out", None)
     original = open_checkpoint(checkpoint, progress)
     output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", suffix=".quantized", dir=output.parent) as folder:
-        path = Path(folder) / original.path.name  # the engine takes its model's name from it
+    with temporary_folder(output.parent, output.name) as folder:
+        path = folder / original.path.name  # the engine takes its model's name from it
         yield QuantizedSource(path, quantize(original.path, path, options, progress=progress), original)

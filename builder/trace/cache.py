@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-import shutil
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ...atomic import new_folder
-from ...cache import cache_dir
+from ...errors import CacheError
+from ...kept import find, keep
 from ..network import Network
 from .config_facts import depends_on_length, without_storage
 
@@ -28,24 +28,15 @@ def key(config: dict[str, Any], max_seq_len: int) -> str:
 
 
 def load(key: str) -> Network | None:
-    """The stored network, or None. A damaged entry is removed."""
-    folder = cache_dir("traces") / key
-    if not folder.is_dir():
-        return None
-    try:
-        return Network.load(folder / _FILE)
-    except Exception:  # whatever is wrong with it, it can be made again
-        shutil.rmtree(folder, ignore_errors=True)
-        return None
+    """The stored network, or None where there is none that is whole."""
+    folder = find("traces", key)
+    return Network.load(folder / _FILE) if folder is not None else None
 
 
 def store(key: str, network: Network) -> None:
     """Keep a network; a cache that cannot be written to is no error."""
-    try:
-        with new_folder(cache_dir("traces") / key) as folder:
-            network.save(folder / _FILE)
-    except OSError:
-        pass
+    with suppress(CacheError):
+        keep("traces", key, lambda folder: network.save(folder / _FILE))
 
 
 def _source_digest() -> str:

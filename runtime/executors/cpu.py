@@ -5,13 +5,13 @@ step costs a few microseconds of Python. ctypes releases the GIL while the libra
 """
 
 import ctypes
-import tempfile
 import weakref
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...atomic import temporary_folder
 from ...errors import EngineError, shown
 from ..engine_dir import EngineDir
 from ..manifest import Manifest
@@ -244,8 +244,8 @@ def _load_library(path: Path) -> ctypes.CDLL:
     silently be the old one. A passing symbolic link gives every load a fresh path.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix="enginesmith-") as folder:
-            link = Path(folder) / path.name
+        with temporary_folder() as folder:
+            link = folder / path.name
             link.symlink_to(path.resolve())
             library = ctypes.CDLL(str(link))
         declare(library)

@@ -132,7 +132,7 @@ def test_what_may_not_be_replaced(tmp_path: Path, source: Checkpoint) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "thesis.txt").write_text("mine")
     for name in ("file", "folder"):
-        with pytest.raises(BuildError, match="is no checkpoint that enginesmith quantized"):
+        with pytest.raises(BuildError, match="is not a checkpoint that enginesmith quantized"):
             CheckpointFolder(tmp_path / name, source, "one")
     with pytest.raises(BuildError, match="is the checkpoint to quantize"):
         CheckpointFolder(source.path, source, "one")

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from enginesmith.atomic import new_file
 from enginesmith.builder.targets.cpu import toolchain
-from enginesmith.cache import cache_dir
 from enginesmith.errors import ToolchainError
+from enginesmith.kept import find, keep
 from enginesmith.plugins.cpu.isa import Isa, machine_flags
 from enginesmith.plugins.registry import include_folders
 
@@ -32,14 +31,14 @@ def compile_shared(source: str, isa: Isa) -> Path:
     arguments = [*compile_command(isa), "-shared"]
     headers = sorted(toolchain.headers_of(source).values())
     key = hashlib.sha256("\0".join([source, *arguments, *headers]).encode()).hexdigest()[:32]
-    library = cache_dir("test-kernels") / f"{key}.so"
-    if not library.exists():
-        with new_file(library) as partial:
-            done = subprocess.run(
-                [*arguments, "-x", "c++", "-", "-o", str(partial)], input=source, text=True, capture_output=True
-            )
-            assert done.returncode == 0, f"the compiler refused the driver:\n{done.stderr}\n{source}"
-    return library
+    name = "kernel.so"
+
+    def compile_into(folder: Path) -> None:
+        command = [*arguments, "-x", "c++", "-", "-o", str(folder / name)]
+        done = subprocess.run(command, input=source, text=True, capture_output=True)
+        assert done.returncode == 0, f"the compiler refused the driver:\n{done.stderr}\n{source}"
+
+    return (find("test-kernels", key) or keep("test-kernels", key, compile_into)) / name
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from enginesmith import integrity
 from enginesmith.atomic import new_folder
 from enginesmith.builder.targets.cpu.toolchain import find_compiler
 from enginesmith.plugins.cpu.isa import Isa
-from enginesmith.runtime import integrity
 from enginesmith.runtime.engine_dir import write_engine
 from enginesmith.runtime.executors.abi import ABI_VERSION
 from enginesmith.runtime.llm import LLM

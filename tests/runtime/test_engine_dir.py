@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from enginesmith import integrity
 from enginesmith.cache import cache_dir
 from enginesmith.errors import EngineError
-from enginesmith.runtime import engine_dir, integrity
+from enginesmith.runtime import engine_dir
 from enginesmith.runtime.engine_dir import open_engine, write_engine
 from enginesmith.runtime.llm import LLM
 from enginesmith.runtime.manifest import FORMAT_VERSION, Manifest, is_plain_relative

@@ -8,16 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from ....atomic import new_file
-from ....cache import cache_dir
+from ....atomic import temporary_folder
+from ....blame import could_not_write
 from ....errors import ToolchainError
+from ....kept import find, keep
 from ....plugins.cpu.isa import Isa
 from ....plugins.registry import include_folders
 
@@ -26,6 +26,10 @@ FLAGS = (
     *("-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=off"),
     *("-fvisibility=hidden", "-fPIC", "-shared", "-pthread"),
 )
+_OBJECT = "engine.so"
+# A death signal (PR_SET_PDEATHSIG) would reach g++, not the compilers that it starts. So a process of their group waits
+# for the end of its input, which comes when ours ends, however that ends, and kills the group.
+_LEASHED = 'exec 3<&0 </dev/null; (read -r _; kill -KILL 0) <&3 3<&- >/dev/null 2>&1 & exec "$@" 3<&-'
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _ADVICE = (
     "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or "
@@ -83,47 +87,37 @@ def _introduce(command: tuple[str, ...]) -> Compiler | None:
 class Compilation:
     """A compilation under way, or one that the cache had. `wait` gives the shared object."""
 
-    target: Path
     key: str
-    cached: bool
     compiler: Compiler
+    object: Path | None = None
     process: "subprocess.Popen[str] | None" = None
     work: Path | None = None
+    resources: ExitStack = field(default_factory=ExitStack)  # the folder that it works in, and its leash
+
+    @property
+    def cached(self) -> bool:
+        return self.process is None and self.object is not None
 
     def wait(self) -> Path:
         """The shared object in the cache. Raises ToolchainError with the compiler's first lines if it refused."""
-        if self.process is None:
-            return self.target
-        output, _ = self.process.communicate()
-        code, self.process = self.process.returncode, None
+        if self.object is not None:
+            return self.object
+        assert self.process is not None
         assert self.work is not None
-        try:
-            built = self.work / "engine.so"
-            if code != 0 or not built.exists():
-                raise ToolchainError(_refusal(self.compiler, code, output))
-            with new_file(self.target) as temporary:
-                shutil.copyfile(built, temporary)
-        finally:
-            _remove(self.work)
-        return self.target
+        with self.resources:
+            output, _ = self.process.communicate()
+            built = self.work / _OBJECT
+            if self.process.returncode != 0 or not built.exists():
+                raise ToolchainError(_refusal(self.compiler, self.process.returncode, output))
+            self.object = keep("objects", self.key, lambda folder: shutil.copyfile(built, folder / _OBJECT)) / _OBJECT
+        return self.object
 
     def cancel(self) -> None:
         """Stop the compiler, if it runs."""
-        if self.process is not None:
+        if self.process is not None and self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
-            self.process = None
-        if self.work is not None:
-            _remove(self.work)
-
-
-def _remove(work: Path) -> None:
-    """Remove a compiler's folder, again while a compiler that is still dying writes to it; it fails without it."""
-    for _ in range(100):
-        shutil.rmtree(work, ignore_errors=True)
-        if not work.exists():
-            return
-        time.sleep(0.02)
+        self.resources.close()
 
 
 def compile_engine(source: str, isa: Isa, compiler: Compiler | None = None) -> Path:
@@ -135,30 +129,45 @@ def start_compiling(source: str, isa: Isa, compiler: Compiler | None = None) -> 
     """Begin to compile in a process of its own. The cache is keyed by source, headers, compiler and options."""
     compiler = compiler or find_compiler()
     key = object_key(source, compiler, isa)
-    target = cache_dir("objects") / f"{key}.so"
-    if target.exists():
-        return Compilation(target, key, cached=True, compiler=compiler)
-    work = Path(tempfile.mkdtemp(prefix="enginesmith-compile-"))
+    if (folder := find("objects", key)) is not None:
+        return Compilation(key, compiler, folder / _OBJECT)
+    includes = [f"-I{folder}" for folder in _include_folders()]
+    with ExitStack() as resources:
+        try:
+            work = resources.enter_context(temporary_folder())
+            (work / "engine.cpp").write_text(source)
+            command = [
+                *compiler.command,
+                *_options(isa),
+                *includes,
+                str(work / "engine.cpp"),
+                "-o",
+                str(work / _OBJECT),
+            ]
+            process = _start_leashed(command, work, resources)
+        except OSError as error:
+            reason = could_not_write(f"temporary files of {compiler.name}", error)
+            raise ToolchainError(f"{reason}. The variable TMPDIR names another place for them.") from error
+        return Compilation(key, compiler, None, process, work, resources.pop_all())
+
+
+def _start_leashed(command: list[str], work: Path, resources: ExitStack) -> "subprocess.Popen[str]":
+    """Start a compiler in a session of its own, which ends when the leash is closed or this process dies."""
+    held, leash = os.pipe()
+    resources.callback(os.close, leash)
     try:
-        (work / "engine.cpp").write_text(source)
-        includes = [f"-I{folder}" for folder in _include_folders()]
-        options = _options(isa)
-        command = [*compiler.command, *options, *includes, str(work / "engine.cpp"), "-o", str(work / "engine.so")]
-        process = subprocess.Popen(
-            command,
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _LEASHED, "sh", *command],
+            stdin=held,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             cwd=work,
             env={**os.environ, "TMPDIR": str(work)},  # so that its own temporary files vanish with ours
-            start_new_session=True,  # so that `cancel` reaches the compilers that g++ itself starts
+            start_new_session=True,  # so that a kill reaches the compilers that g++ itself starts
         )
-    except BaseException as error:  # Ctrl-C too
-        _remove(work)
-        if isinstance(error, OSError):
-            raise ToolchainError(f"{compiler.name} could not be started: {error}") from error
-        raise
-    return Compilation(target, key, cached=False, compiler=compiler, process=process, work=work)
+    finally:
+        os.close(held)
 
 
 def headers_of(source: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Digests of an engine's files, and the memory of those already found right.
+"""Digests of files, and the memory of those already found right.
 
 Hashing costs about a second a gigabyte, so a file found right is remembered in the user's cache by its expected digest
 and its identity (device, inode, size, modification and change time). Any write to the file changes its identity and
@@ -9,7 +9,8 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-from ..cache import cache_dir
+from .cache import cache_dir
+from .errors import CacheError
 
 
 def sha256(path: Path) -> str:
@@ -22,14 +23,14 @@ def is_known(path: Path, digest: str) -> bool:
     """Whether this very file was once found to have `digest`."""
     try:
         return _stamp(path, digest).exists()
-    except OSError:
+    except (OSError, CacheError):
         return False
 
 
 def remember(path: Path, digest: str) -> None:
-    """Record that `path` has `digest`; a cache that cannot be written is no error."""
-    with contextlib.suppress(OSError):
-        _stamp(path, digest).touch()
+    """Record that `path` has `digest`; a cache that cannot be used is no error."""
+    with contextlib.suppress(OSError, CacheError):
+        _stamp(path, digest).touch(0o600)
 
 
 def _stamp(path: Path, digest: str) -> Path:
