@@ -34,7 +34,7 @@ def cache_dir(kind: str) -> Path:
         if found.st_mode & _OTHERS_WRITE:
             raise CacheError(
                 f"the cache {folder} can be written by others (mode {found.st_mode & 0o777:o}), who could put code "
-                f"there; remove it, or, if you trust what it holds, take the permission away (chmod go-w), or {_another()}"
+                f"there; remove it, or take the permission away (chmod go-w) if you trust its contents, or {_another()}"
             )
     return root / kind
 
