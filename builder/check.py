@@ -68,7 +68,7 @@ def make_reference(weights: Weights, vocab_size: int, max_seq_len: int, progress
     prompts = prompts_of(weights.checkpoint, vocab_size, max_seq_len)
     with progress.task("reference logits", len(prompts)) as task:
         logits = []
-        for item in reference_logits(weights, prompts, max_seq_len):
+        for item in reference_logits(weights, prompts):
             logits.append(item)
             task.advance()
     return Reference(prompts, logits)
@@ -162,20 +162,14 @@ def prompts_of(checkpoint: Checkpoint, vocab_size: int, max_seq_len: int) -> lis
     return [[(start + 7919 * i) % vocab_size for i in range(length)] for start in (3, 11, 29)]
 
 
-def reference_logits(weights: Weights, prompts: list[list[int]], max_seq_len: int) -> Iterator[np.ndarray]:
-    """Logits [len(prompt), vocab] of every prompt, by the checkpoint's own Transformers class in float32.
-
-    Rotary frequencies that depend on the length of a sequence are those of `max_seq_len`, as in the engine.
-    """
+def reference_logits(weights: Weights, prompts: list[list[int]]) -> Iterator[np.ndarray]:
+    """Logits [len(prompt), vocab] of every prompt, by the checkpoint's own Transformers class in float32."""
     import torch
-
-    from .trace.rope_update import freeze_rope
 
     threads = torch.get_num_threads()
     torch.set_num_threads(max(1, threads // 2))  # the compiler runs beside it, and OpenMP's barriers spin
     try:
         model = load_dequantized(weights) if weights.stored else load_reference(weights.checkpoint)
-        freeze_rope(model, max_seq_len)
         with torch.inference_mode():
             for prompt in prompts:
                 yield model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0].float().numpy()

@@ -67,6 +67,11 @@ def compile_engine(
 
         network = trace(opened.config, max_seq_len=max_seq_len, progress=progress)
         report.architecture = network.architecture
+        if network.long_rope_after is not None:
+            report.notes.append(
+                f"sequences of more than {network.long_rope_after} tokens take the long factors of LongRoPE; one that "
+                "grows past that is computed again then, which takes as long as a prompt of that length"
+            )
     with report.time("bind"):
         shapes = {name: parameter.shape for name, parameter in network.parameters.items()}
         weights = bind_weights(opened, layout, shapes, network.tied, network.ignorable_unexpected, network.base_prefix)
@@ -103,7 +108,7 @@ def compile_engine(
         save_network(network, planned.program, folder / "network.onnx")
         if source is not None:
             with report.time("reference"):
-                report.quantization = source.facts(reference, max_seq_len, progress)
+                report.quantization = source.facts(reference, progress)
         if reference is not None:
             with report.time("check"):
                 report.check = check(EngineDir(folder, manifest), reference, planned, progress)

@@ -82,6 +82,7 @@ def model_facts(checkpoint: Checkpoint, network: "Network", plan: CpuPlan) -> Mo
         bos_token_id=bos if isinstance(bos, int) else None,
         generation_defaults=generation_defaults(checkpoint.generation_config).values,
         max_positions=max_positions(checkpoint.config),
+        long_rope_after=network.long_rope_after,
     )
 
 

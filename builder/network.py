@@ -24,6 +24,7 @@ class Network:
     are initializers of the same name without data. `tied` maps other names under which a checkpoint may store a tensor
     to the name here: those of shared tensors, and older ones. `ignorable_unexpected` are regular expressions of tensors
     a checkpoint may hold in addition. `base_prefix` is the prefix ("model") that a headless model's checkpoint lacks.
+    Past `long_rope_after` tokens a sequence's positions have LONG_ROPE added, where that is not None.
     """
 
     model: ir.Model
@@ -35,6 +36,7 @@ class Network:
     base_prefix: str
     vocab_size: int
     num_layers: int
+    long_rope_after: int | None = None
 
     @property
     def graph(self) -> ir.Graph:
@@ -63,6 +65,7 @@ class Network:
             "base_prefix": self.base_prefix,
             "vocab_size": self.vocab_size,
             "num_layers": self.num_layers,
+            "long_rope_after": self.long_rope_after,
         }
         _facts_path(path).write_text(json.dumps(facts))
 

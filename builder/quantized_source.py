@@ -21,13 +21,13 @@ class QuantizedSource:
     report: QuantizeReport
     original: Checkpoint
 
-    def facts(self, reference: Reference | None, max_seq_len: int, progress: Progress) -> dict[str, Any]:
+    def facts(self, reference: Reference | None, progress: Progress) -> dict[str, Any]:
         """The report, and what quantization alone changes in the logits of the check's prompts."""
         facts = asdict(self.report)
         if reference is None:
             return facts
         weights = Weights(self.original, {})
         with progress.task("logits before quantization"):
-            before = np.concatenate(list(reference_logits(weights, reference.prompts, max_seq_len)))
+            before = np.concatenate(list(reference_logits(weights, reference.prompts)))
         result = compare(np.concatenate(reference.logits), before, np.inf, np.inf)
         return facts | {"logits": {"distance": result.distance, "kl": result.kl, "top1": result.top1}}

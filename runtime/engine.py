@@ -30,6 +30,7 @@ class Engine:
         kv: KvCacheManager,
         limits: Limits,
         policy: CapacityPolicy = CapacityPolicy.GUARANTEED_NO_EVICT,
+        long_rope_after: int | None = None,
     ) -> None:
         self.executor = executor
         self.kv = kv
@@ -38,6 +39,7 @@ class Engine:
         self._busy = threading.Lock()  # `with` takes and gives it in C, where no interrupt comes between
         self._whole = True
         self._aborted: deque[Request] = deque()
+        self._long_rope_after = long_rope_after
 
     @property
     def has_unfinished(self) -> bool:
@@ -161,6 +163,8 @@ class Engine:
             else:
                 if request.finish_reason:
                     self._finish(request, request.finish_reason)
+                elif len(request.token_ids) - 1 == self._long_rope_after:  # other frequencies for all of its tokens
+                    self.scheduler.recompute(request)
 
     def _exclusive(self) -> threading.Lock:
         """The lock of a call. Raises EngineError within another: a signal's handler must not change requests there."""

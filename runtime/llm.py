@@ -60,7 +60,7 @@ class LLM:
             log.warning("%s: %s; chats are refused, prompts work", engine, self.manifest.model.chat_template_error)
         executor = CpuExecutor(folder, blocks, threads)
         kv = KvCacheManager(kv_spec, blocks, limits.max_num_tokens)
-        self.engine = Engine(executor, kv, limits, policy)
+        self.engine = Engine(executor, kv, limits, policy, self.manifest.model.long_rope_after)
         self._admission = Admission(self.manifest, self.tokenizer, kv)
         self._lock = threading.RLock()
 

@@ -19,6 +19,9 @@ MAX_VOCAB_SIZE, MAX_GROUPS, MAX_BYTES = 1 << 24, 1 << 10, 1 << 48
 MAX_TABLE_BYTES = 1 << 28
 """What the runtime makes room for; a build's own limits lie within."""
 
+LONG_ROPE = 1 << 24
+"""Added to the positions of tokens that take the second of a model's two sets of rotary frequencies."""
+
 T = TypeVar("T")
 
 
@@ -43,7 +46,8 @@ class ModelFacts:
     """What the runtime must know of the model. `generation_defaults`: SamplingParams fields the checkpoint advises.
 
     `max_positions`: the longest sequence the model was made for, where it says; `chat_template_error`: why its chat
-    template cannot be used, where it cannot.
+    template cannot be used, where it cannot; `long_rope_after`: past how many tokens a sequence takes the long of two
+    sets of rotary frequencies, where there are two.
     """
 
     name: str
@@ -57,6 +61,7 @@ class ModelFacts:
     generation_defaults: dict[str, float] = field(default_factory=dict)
     max_positions: int | None = None
     chat_template_error: str | None = None
+    long_rope_after: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

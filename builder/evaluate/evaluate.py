@@ -17,7 +17,7 @@ from ...quantization.texts import TOPICS, evaluation_text
 from ...runtime.tokenizer import NoTokenizer
 from ..quantize.report import LayerReport
 from .layers import read_layers, weight_errors
-from .subjects import CheckpointSubject, EngineSubject, Subject, open_subject
+from .subjects import CheckpointSubject, Subject, open_subject
 from .windows import DEFAULT_TOKENS, DEFAULT_WINDOW, Window, windows
 
 
@@ -84,9 +84,8 @@ def evaluate(
         prefix, token_ids = _tokens(models, content, max_tokens)
         window, stride = _window(models, window, stride, max(1, len(prefix)))
         _require_tokens(len(token_ids), window - len(prefix), source)
-        length = next((m.max_window or window for m in models if isinstance(m, EngineSubject)), window)
         for model in models:
-            model.load(window, length, progress)
+            model.load(window, progress)
         quality = _score(models, windows(token_ids, window, stride, prefix), progress)
         layers = _layers(models)
         against_name = models[-1].name

@@ -36,10 +36,8 @@ class Subject(ABC):
     vocab_size: int
 
     @abstractmethod
-    def load(self, window: int, length: int, progress: Progress) -> None:
-        """Make ready for sequences of `window` tokens. Rotary frequencies that depend on the length of a sequence are
-        those of `length` tokens (see trace/rope_update.py), but in an engine, which brings its own.
-        """
+    def load(self, window: int, progress: Progress) -> None:
+        """Make ready for sequences of up to `window` tokens."""
 
     @abstractmethod
     def logits(self, tokens: Sequence[int], rows: int) -> np.ndarray:
@@ -62,7 +60,7 @@ class EngineSubject(Subject):
         self._executor: CpuExecutor | None = None
         self._tables: list[array] = []
 
-    def load(self, window: int, length: int, progress: Progress) -> None:
+    def load(self, window: int, progress: Progress) -> None:
         blocks, groups = -(-window // self._kv.block_size), len(self._kv.groups)
         self._tables = [array("i", range(blocks))] * groups
         self._executor = CpuExecutor(self._engine, [blocks] * groups)
@@ -98,12 +96,9 @@ class CheckpointSubject(Subject):
         self.max_window = max_positions(self.checkpoint.config)
         self.model = None
 
-    def load(self, window: int, length: int, progress: Progress) -> None:
-        from ..trace.rope_update import freeze_rope
-
+    def load(self, window: int, progress: Progress) -> None:
         with progress.task(f"load {self.folder.name}"):
-            self.model = _load(self.checkpoint, length, progress)
-            freeze_rope(self.model, length)
+            self.model = _load(self.checkpoint, window, progress)
         self.vocab_size = int(self.model.get_output_embeddings().weight.shape[0])
 
     def logits(self, tokens: Sequence[int], rows: int) -> np.ndarray:

@@ -28,7 +28,6 @@ def quantize_calibrated(
     selection: Selection,
     shards: Shards,
     calibration: Calibration,
-    max_seq_len: int,
     config: QuantizeConfig,
     progress: Progress,
 ) -> None:
@@ -43,7 +42,7 @@ def quantize_calibrated(
     with progress.task("calibrate", len(selection.blocks)) as task:
         length = calibration.tokens.shape[1]
         register_observed_attention()
-        model = LayeredModel(network, weights, length, max_seq_len, OBSERVED if config.kv_cache else "eager")
+        model = LayeredModel(network, weights, length, OBSERVED if config.kv_cache else "eager")
         states = [model.embed(tokens) for tokens in _batches(calibration.tokens)]
         for index, block in enumerate(selection.blocks[: missing[-1] + 1]):
             parameters = model.load(index)

@@ -40,16 +40,13 @@ _Replacement = Callable[[Tensor, _Call, int], Tensor]
 class LayeredModel:
     """A model whose decoder layers run one at a time, on sequences of `length` tokens.
 
-    `blocks` are the decoder layers' names, in order. Rotary frequencies are those of an engine of `max_seq_len`;
-    `attention` is an implementation that Transformers knows. Raises UnsupportedModelError for a model that does not
-    hand hidden states, and only these, from layer to layer.
+    `blocks` are the decoder layers' names, in order. `attention` is an implementation that Transformers knows. Raises
+    UnsupportedModelError for a model that does not hand hidden states, and only these, from layer to layer.
     """
 
-    def __init__(
-        self, network: Network, weights: Weights, length: int, max_seq_len: int, attention: str = "eager"
-    ) -> None:
+    def __init__(self, network: Network, weights: Weights, length: int, attention: str = "eager") -> None:
         self._weights, self._tied, self._length = weights, network.tied, length
-        self._model = make_skeleton(network.config, max_seq_len, attention)
+        self._model = make_skeleton(network.config, length, attention)
         self.blocks = blocks_of(network.parameters)
         self._require_one_list()
         self._layers = [self._model.get_submodule(block) for block in self.blocks]

@@ -70,7 +70,7 @@ def quantize(
             report.calibration = calibration.facts()
             from .calibrated import quantize_calibrated  # which needs torch
 
-            quantize_calibrated(network, weights, selection, shards, calibration, max_seq_len, config, progress)
+            quantize_calibrated(network, weights, selection, shards, calibration, config, progress)
         else:
             _quantize_weights(selection, shards, config, progress)
         shards.save_others(_outside(network, selection))

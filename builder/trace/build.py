@@ -15,6 +15,7 @@ from .activations import fuse_activations
 from .convert import WRAPPER_PREFIX, Converter
 from .export import INPUT_NAMES, export
 from .norms import fuse_norms
+from .rope_update import switch_rope
 from .skeleton import fake_parameters, make_skeleton
 
 
@@ -22,6 +23,7 @@ def build_network(config: dict[str, Any], max_seq_len: int, progress: Progress) 
     """Trace a raw config.json; see trace.trace."""
     with progress.task("Tracing the model", total=4) as task, _quiet():
         model = make_skeleton(config, max_seq_len)
+        long_rope_after = switch_rope(model, max_seq_len)
         fuse_norms(model)
         fuse_activations(model)
         tied = names.tied_parameters(model)
@@ -42,6 +44,7 @@ def build_network(config: dict[str, Any], max_seq_len: int, progress: Progress) 
         base_prefix=str(getattr(model, "base_model_prefix", "")),
         vocab_size=int(graph.outputs[0].shape[1]),  # type: ignore[index,arg-type]
         num_layers=sum(node.op_type == "PagedAttention" for node in graph),
+        long_rope_after=long_rope_after,
     )
 
 

@@ -29,8 +29,9 @@ def make_config(config: dict):
         raise UnsupportedModelError(f"config.json: Transformers refuses this {model_type!r} config: {error}") from error
 
 
-def make_skeleton(config: dict, max_seq_len: int, attention_name: str = attention.NAME) -> nn.Module:
-    """The model in float32 with parameters on "meta" and real buffers; its rotary frequencies are fixed.
+def make_skeleton(config: dict, length: int, attention_name: str = attention.NAME) -> nn.Module:
+    """The model in float32 with parameters on "meta" and real buffers; its rotary frequencies are those of sequences of
+    `length` tokens.
 
     `attention_name`: an attention implementation of Transformers; by default the one that is traced.
     """
@@ -51,7 +52,7 @@ def make_skeleton(config: dict, max_seq_len: int, attention_name: str = attentio
     model.eval().requires_grad_(False)
     model.tie_weights()
     _fill_buffers(model, model)
-    freeze_rope(model, max_seq_len)
+    freeze_rope(model, length)
     _require_finite_buffers(model)
     return model
 

@@ -80,6 +80,14 @@ class Scheduler:
             request.blocks = self._kv.new_sequence()
         return self.waiting.copy()
 
+    def recompute(self, request: Request) -> None:
+        """Take a running request's blocks: what it holds in the cache is of no use, and computed again."""
+        self.running.remove(request)
+        self._kv.free(request.blocks)
+        request.num_computed = 0
+        request.status = Status.WAITING
+        self.add(request)
+
     def schedule(self) -> Plan:
         """Plan a step and reserve its blocks. Empty only when no request is waiting or running."""
         plan = Plan()
@@ -127,10 +135,6 @@ class Scheduler:
         return self._kv.reserve(request.blocks, request.num_computed, request.num_computed + count)
 
     def _preempt(self, request: Request) -> None:
-        self.running.remove(request)
-        self._kv.free(request.blocks)
-        request.num_computed = 0
-        request.status = Status.WAITING
+        self.recompute(request)
         request.metrics.num_preemptions += 1
         self.num_preemptions += 1
-        self.add(request)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ...atomic import temporary_folder
 from ...errors import EngineError, shown
 from ..engine_dir import EngineDir
-from ..manifest import Manifest
+from ..manifest import LONG_ROPE, Manifest
 from ..sampling_params import MAX_LOGPROBS
 from ..threads import physical_cores
 from .abi import ABI_VERSION, EsOpenArgs, EsSample, EsStep, declare
@@ -106,6 +106,9 @@ class _StepBuffers:
         self._block_table = _zeros("i", len(kv.groups) * limits.max_batch_size * table_columns)
         self._logits_rows = _zeros("i", limits.max_batch_size)
         self._positions = array("i", range(limits.max_seq_len))
+        self._long_rope_after = manifest.model.long_rope_after
+        if self._long_rope_after is not None:
+            self._long_positions = array("i", range(LONG_ROPE, LONG_ROPE + limits.max_seq_len))
         self.args = EsStep(
             input_ids=_address(self._input_ids),
             position_ids=_address(self._position_ids),
@@ -125,7 +128,7 @@ class _StepBuffers:
             self._query_start[index] = begin
             self._context_length[index] = stop
             self._input_ids[begin:end] = token_ids[start:stop]
-            self._position_ids[begin:end] = self._positions[start:stop]
+            self._position_ids[begin:end] = self._positions_of(token_ids)[start:stop]
             for group in self._groups:
                 table = tables[group]
                 at = (group * seqs + index) * columns
@@ -135,6 +138,11 @@ class _StepBuffers:
             self._logits_rows[index] = row
         args.num_tokens, args.num_seqs, args.num_rows, args.max_blocks = end, seqs, len(logits_rows), columns
         return args
+
+    def _positions_of(self, token_ids: array) -> array:
+        """All positions, as a sequence of these tokens has them."""
+        is_long = self._long_rope_after is not None and len(token_ids) > self._long_rope_after
+        return self._long_positions if is_long else self._positions
 
     def _check(self, seqs: int, tokens: int, position: int) -> None:
         """The library trusts these sizes; a scheduler's mistake must not reach it."""

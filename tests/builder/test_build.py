@@ -36,13 +36,10 @@ class Built:
     """An open engine, and what Transformers makes of the same checkpoint."""
 
     def __init__(self, checkpoint: Path, engine: StepEngine) -> None:
-        from enginesmith.builder.trace.rope_update import freeze_rope
-
         self.engine = engine
         self.vocab = engine.engine.manifest.model.vocab_size
         self.model = load_reference(open_checkpoint(checkpoint))
         limit = engine.engine.manifest.limits.max_seq_len
-        freeze_rope(self.model, limit)
         self.length = min(LENGTH, limit)
         self.tokens = [(5 + 37 * i + i * i) % self.vocab for i in range(self.length)]
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from enginesmith.runtime.manifest import LONG_ROPE
+
 Array = np.ndarray
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -14,9 +16,10 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 def evaluate(network: Any, weights: Mapping[str, Array], sequences: Sequence[Sequence[int]]) -> Array:
     """Logits [sum of lengths, V] of the packed `sequences`, each from position 0, every row wanted."""
     lengths = [len(sequence) for sequence in sequences]
+    after = math.inf if network.long_rope_after is None else network.long_rope_after
     values: dict[str, Array] = {
         "input_ids": np.concatenate([np.asarray(s, np.int64) for s in sequences]),
-        "position_ids": np.concatenate([np.arange(n) for n in lengths]),
+        "position_ids": np.concatenate([np.arange(n) + LONG_ROPE * (n > after) for n in lengths]),
         "logits_rows": np.arange(sum(lengths)),
     }
     return run(network, weights, values, lengths)

@@ -70,7 +70,9 @@ class StepEngine:
         self.step((sequence, len(tokens)))
         for _ in range(count - 1):
             sequence.tokens.append(int(sequence.logits[-1].argmax()))
-            self.step((sequence, 1))
+            if len(sequence.tokens) - 1 == self.engine.manifest.model.long_rope_after:
+                sequence.done = 0
+            self.step((sequence, len(sequence.tokens) - sequence.done))
         self.remove(sequence)
         return [*sequence.tokens[len(tokens) :], int(sequence.logits[-1].argmax())]
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from ....plugins.attention.cpu.kernel import kernel_type
 from ....plugins.cpu.isa import Isa
+from ....runtime.manifest import LONG_ROPE
 from ...config import BuildConfig
 from ...lowering.program import Program
 from .source import loops
@@ -20,6 +21,7 @@ class EngineFacts:
     title: str
     isa: Isa
     max_seq_len: int
+    long_rope: bool = False  # whether positions may have LONG_ROPE added
 
 
 def emit(program: Program, config: BuildConfig, facts: EngineFacts) -> str:
@@ -39,7 +41,7 @@ def emit(program: Program, config: BuildConfig, facts: EngineFacts) -> str:
         title=facts.title,
         includes="\n".join(f'#include "{header}"' for header in headers_for(program)),
         limits=f"{config.max_num_tokens}, {config.max_batch_size}, {facts.max_seq_len}, {program.vocab_size}, "
-        f"{config.kv_block_size}, {len(groups)}",
+        f"{config.kv_block_size}, {len(groups)}, {LONG_ROPE if facts.long_rope else 0}",
         weights_bytes=program.weights_bytes,
         arena_bytes=program.arena_bytes,
         logits_offset=program.logits.buffer.offset,
@@ -95,7 +97,7 @@ _TEMPLATE = """\
 
 namespace {{
 
-// max_num_tokens, max_batch_size, max_seq_len, vocab_size, block_size, num_groups
+// max_num_tokens, max_batch_size, max_seq_len, vocab_size, block_size, num_groups, position_flags
 constexpr es::engine::Limits kLimits{{{limits}}};
 constexpr uint64_t kWeightsBytes = {weights_bytes};
 constexpr int64_t kArenaBytes = {arena_bytes};

@@ -83,5 +83,9 @@ def plan(
     program = lower(network, config, kernels("cpu"), stored, kv_scales)
     plan_memory(program, config.max_num_tokens, config.max_batch_size)
     plan_weights(program, partial(layout_of_weight, isa=isa))
-    source = emit(program, config, EngineFacts(f"{network.architecture} for {isa}", isa, max_seq_len))
+    source = emit(
+        program,
+        config,
+        EngineFacts(f"{network.architecture} for {isa}", isa, max_seq_len, network.long_rope_after is not None),
+    )
     return CpuPlan(program, source, isa, config, max_seq_len)

@@ -70,8 +70,9 @@ class Memory {
   int64_t bytes_ = 0;
 };
 
+// Any of a position's bits in `position_flags` may be set beside the position itself.
 struct Limits {
-  int32_t max_num_tokens, max_batch_size, max_seq_len, vocab_size, block_size, num_groups;
+  int32_t max_num_tokens, max_batch_size, max_seq_len, vocab_size, block_size, num_groups, position_flags;
 };
 
 inline void require(bool holds, const char* what, int64_t value, int64_t limit) {
@@ -91,8 +92,8 @@ inline void check_step(const Limits& limits, const EsStep& s, const int32_t* win
   for (int32_t t = 0; t < s.num_tokens; ++t) {
     require(s.input_ids[t] >= 0 && s.input_ids[t] < limits.vocab_size, "input_ids", s.input_ids[t],
             limits.vocab_size - 1);
-    require(s.position_ids[t] >= 0 && s.position_ids[t] < limits.max_seq_len, "position_ids", s.position_ids[t],
-            limits.max_seq_len - 1);
+    const int32_t position = s.position_ids[t] & ~limits.position_flags;
+    require(position >= 0 && position < limits.max_seq_len, "position_ids", position, limits.max_seq_len - 1);
   }
   for (int32_t r = 0; r < s.num_rows; ++r) {
     require(s.logits_rows[r] >= 0 && s.logits_rows[r] < s.num_tokens, "logits_rows", s.logits_rows[r],
