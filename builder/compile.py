@@ -75,6 +75,7 @@ def compile_engine(
     with report.time("bind"):
         shapes = {name: parameter.shape for name, parameter in network.parameters.items()}
         weights = bind_weights(opened, layout, shapes, network.tied, network.ignorable_unexpected, network.base_prefix)
+        report.notes += layout.notes if layout else []
     with report.time("fuse"), progress.task("fuse"):
         from .passes.pipeline import optimize
 

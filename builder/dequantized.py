@@ -22,7 +22,7 @@ def load_dequantized(weights: Weights) -> Any:
     logging.disable_progress_bar()  # the commands show their own
     config = make_config(weights.checkpoint.config)
     names = [*weights.tensors, *weights.stored]
-    state = {name: torch.from_numpy(np.array(weights.values(name), np.float32)) for name in names}
+    state = {name: torch.from_numpy(np.array(weights.reference(name), np.float32)) for name in names}
     model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
     kwargs: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": "eager"}
     try:

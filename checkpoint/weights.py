@@ -32,6 +32,11 @@ class Weights:
         """All of a parameter in its stored dtype, a quantized one dequantized to float32."""
         return self.stored[name].dequantize() if name in self.stored else self.checkpoint.read(self.tensors[name])
 
+    def reference(self, name: str) -> np.ndarray:
+        """`values`, but of quantized ones what their format's specification says, whatever their reader does."""
+        stored = self.stored.get(name)
+        return self.values(name) if stored is None or stored.reference is None else stored.reference()
+
 
 def bind_weights(
     checkpoint: Checkpoint,

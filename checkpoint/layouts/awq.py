@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ...errors import CheckpointError
 from ...quantization.quantized import QuantizedWeight
 from ..checkpoint import Checkpoint
-from . import bits
+from . import bits, reference
 from .awq_gemv import WIDEN, AwqGemvLayout
 from .layout import FLOATS, INT32, Layout, Part, Tensors, groups_of, integer, unsupported
 from .stored import StoredWeight, integer_weight
@@ -25,7 +26,8 @@ class AwqLayout(Layout):
 
     markers = ("qweight",)
 
-    def __init__(self, group_size: int) -> None:
+    def __init__(self, group_size: int, *, symmetric: bool = False) -> None:
+        self._symmetric = symmetric
         self.group_size = group_size
         self.title = f"AWQ, int4 in groups of {group_size or 'K'}"
 
@@ -43,7 +45,15 @@ class AwqLayout(Layout):
             zero = _outputs(tensors["qzeros"], first, last).astype(np.float32)
             return QuantizedWeight(_outputs(tensors["qweight"], first, last), scale, zero)
 
+        if self._symmetric and _outputs(tensors["qzeros"], 0, n).any():
+            raise CheckpointError(
+                f"{module}.qzeros: zero points are not all 8, but the quantization_config says zero_point: false. The "
+                "checkpoint contradicts itself; use another quantization of this model."
+            )
         return integer_weight((n, k), 4, self.group_size, rows, symmetric=False, scales=tensors["scales"])
+
+    def reference(self, module: str, n: int, k: int, tensors: Tensors) -> np.ndarray:
+        return reference.awq(tensors, (n, k), self.group_size)
 
 
 def awq_layout(checkpoint: Checkpoint, config: Mapping[str, object]) -> Layout:
@@ -54,7 +64,7 @@ def awq_layout(checkpoint: Checkpoint, config: Mapping[str, object]) -> Layout:
     if width != 4 or version not in ("gemm", "gemv"):
         raise unsupported(checkpoint, f'AWQ of {width} bits, version "{version}"', AwqLayout.markers, _KNOWN)
     if version == "gemm":
-        return AwqLayout(group_size)
+        return AwqLayout(group_size, symmetric=config.get("zero_point") is False)
     if group_size not in WIDEN:
         packing = f'AWQ of 4 bits, version "gemv", in groups of {group_size or "K"}'
         raise unsupported(checkpoint, packing, AwqLayout.markers, f"groups of {', '.join(map(str, WIDEN))}")

@@ -8,7 +8,7 @@ multiple of as many as kernels take at once. The rest is zeros. A weight is scal
 import numpy as np
 
 from ...quantization.quantized import QuantizedWeight
-from . import bits
+from . import bits, reference
 from .layout import FLOATS, INT32, Layout, Part, Tensors, groups_of
 from .stored import StoredWeight, integer_weight
 
@@ -44,3 +44,6 @@ class AwqGemvLayout(Layout):
             return QuantizedWeight(q[:, :k], scale, zero[:, :groups].astype(np.float32))
 
         return integer_weight((n, k), 4, self.group_size, rows, symmetric=False, scales=scales)
+
+    def reference(self, module: str, n: int, k: int, tensors: Tensors) -> np.ndarray:
+        return reference.awq_gemv(tensors, (n, k), self.group_size)

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import CheckpointError
 from ...quantization.quantized import QuantizedWeight
 from ...quantization.scheme import ActivationScheme
 from ..checkpoint import Checkpoint
-from . import bits
+from . import bits, reference
 from .compressed_groups import ConfigGroup, Strategy, read_groups
 from .fp8 import block_shapes, input_scale, scaled_fp8
 from .gptq import group_of
@@ -59,6 +60,7 @@ class CompressedTensorsLayout(Layout):
     def weight(self, module: str, n: int, k: int, tensors: Tensors) -> StoredWeight:
         group = self._group(module)
         static = group.activation is ActivationScheme.STATIC
+        _see_that_tensors_agree(module, (n, k), group, tensors)
         scale = input_scale(f"{module}.input_scale", tensors["input_scale"]) if static else None
         if group.is_float:
             return scaled_fp8(tensors["weight"], tensors["weight_scale"], group.block, group.activation, scale)
@@ -87,8 +89,30 @@ class CompressedTensorsLayout(Layout):
             input_scale=scale,
         )
 
+    def reference(self, module: str, n: int, k: int, tensors: Tensors) -> np.ndarray:
+        group = self._group(module)
+        if group.is_float:
+            return reference.fp8(tensors["weight"], tensors["weight_scale"], group.block)
+        return reference.packed(tensors, (n, k), group.bits, group.group_size, symmetric=group.symmetric)
+
     def _group(self, module: str) -> ConfigGroup:
         return next((group for group in self.groups if group.names(module)), self.groups[-1])
+
+
+def _see_that_tensors_agree(module: str, shape: tuple[int, int], group: ConfigGroup, tensors: Tensors) -> None:
+    """Raise CheckpointError for a shape or zero points that are stored otherwise than config says."""
+    if "weight_shape" in tensors and tuple(map(int, tensors["weight_shape"])) != shape:
+        found = tensors["weight_shape"].tolist()
+        wrong = f"{module}.weight_shape: says {found}, but config.json describes a weight of {list(shape)}"
+    elif (
+        group.symmetric
+        and "weight_zero_point" in tensors
+        and _zeros(tensors["weight_zero_point"], group, shape[0]).any()
+    ):
+        wrong = f"{module}.weight_zero_point: zero points that are not 0, but the quantization_config says symmetric"
+    else:
+        return
+    raise CheckpointError(f"{wrong}. The checkpoint contradicts itself; use another quantization of this model.")
 
 
 def _scale_shapes(group: ConfigGroup, n: int, k: int) -> tuple[tuple[int, ...], ...]:

@@ -7,8 +7,11 @@ scales (input_scale_ub, `activation_scale_ub`) guards those kernels against outl
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from ...quantization.scheme import ActivationScheme
 from ..checkpoint import Checkpoint
+from . import reference
 from .fp8 import scaled_fp8
 from .layout import FLOATS, FP8, Layout, Part, Tensors
 from .stored import StoredWeight
@@ -32,3 +35,6 @@ class FbgemmFp8Layout(Layout):
 
     def weight(self, module: str, n: int, k: int, tensors: Tensors) -> StoredWeight:
         return scaled_fp8(tensors["weight"], tensors["weight_scale"], None, ActivationScheme.DYNAMIC)
+
+    def reference(self, module: str, n: int, k: int, tensors: Tensors) -> np.ndarray:
+        return reference.fp8(tensors["weight"], tensors["weight_scale"], None)

@@ -15,6 +15,7 @@ from ...quantization.quantized import QuantizedWeight
 from ...quantization.scheme import ActivationScheme
 from ..checkpoint import Checkpoint
 from ..safetensors import DTYPES
+from . import reference
 from .layout import FLOATS, FP8, Layout, Part, Tensors, groups_of, unsupported
 from .stored import StoredWeight, fp8_weight
 
@@ -50,6 +51,9 @@ class Fp8Layout(Layout):
         static = self.activation is ActivationScheme.STATIC
         scale = input_scale(f"{module}.{self._input}", tensors[self._input]) if static else None
         return scaled_fp8(tensors["weight"], tensors[self._scale], self.block, self.activation, scale)
+
+    def reference(self, module: str, n: int, k: int, tensors: Tensors) -> np.ndarray:
+        return reference.fp8(tensors["weight"], tensors[self._scale], self.block)
 
 
 def block_size(checkpoint: Checkpoint, value: object) -> tuple[int, int] | None:

@@ -16,7 +16,7 @@ import numpy as np
 from ...errors import CheckpointError
 from ...quantization.quantized import QuantizedWeight
 from ..checkpoint import Checkpoint
-from . import bits
+from . import bits, reference
 from .layout import FLOATS, INDICES, INT32, Layout, Part, Tensors, groups_of, integer, unsupported
 from .stored import StoredWeight, integer_weight
 
@@ -32,7 +32,7 @@ class _Numbers:
 
     bits: int
     group_size: int
-    symmetric: bool
+    symmetric: bool | None  # None: not said
 
     def __str__(self) -> str:
         return f"int{self.bits} in groups of {self.group_size or 'K'}"
@@ -48,7 +48,9 @@ class GptqLayout(Layout):
         self._form = "marlin" if config.get("is_marlin_format") else form
         self._usual = self._numbers(checkpoint, config)
         self._rules = self._dynamic(checkpoint, config)
+        self._scattered = config.get("desc_act") is not False
         self.added = ADDED[form]
+        self._shifts: dict[int, str] = {}  # by how much symmetric zeros are off, and a module whose are
         kinds = dict.fromkeys([str(self._usual), *(str(numbers) for _, numbers in self._rules)])
         self.title = f"GPTQ, {' and '.join(kinds)}, {form} zeros"
         log.info("%s: zeros are stored as %s (%s)", checkpoint.path, "zero - 1" if self.added else "they are", form)
@@ -58,7 +60,9 @@ class GptqLayout(Layout):
         if width not in (4, 8) or self._form not in ADDED:
             packing = f'GPTQ of {width} bits, checkpoint_format "{self._form}"'
             raise unsupported(checkpoint, packing, (*self.markers, "B"), _KNOWN)
-        return _Numbers(width, max(integer(config, "group_size"), 0), config.get("sym") is True)
+        return _Numbers(
+            width, max(integer(config, "group_size"), 0), None if config.get("sym") is None else bool(config["sym"])
+        )
 
     def _dynamic(self, checkpoint: Checkpoint, config: Mapping[str, Any]) -> list[tuple[re.Pattern[str], _Numbers]]:
         """Rules "+:pattern"; those of "-:pattern" are for modules that are not quantized, and so have no `qweight`."""
@@ -96,7 +100,13 @@ class GptqLayout(Layout):
         numbers = self._of(module)
         width, middle = numbers.bits, 1 << (numbers.bits - 1)
         zeros = bits.unpack(tensors["qzeros"], width)[:, :n].astype(np.float32) + (self.added - middle)
-        symmetric = numbers.symmetric and not zeros.any()
+        symmetric = self._symmetric(module, numbers, zeros)
+        group = group_of(f"{module}.g_idx", tensors.get("g_idx"), k, numbers.group_size)
+        if group is not None and not self._scattered:
+            raise CheckpointError(
+                f"{module}.g_idx: scatters groups over the inputs, but the quantization_config says desc_act: false. "
+                "The checkpoint contradicts itself; use another quantization of this model."
+            )
 
         def rows(first: int, last: int) -> QuantizedWeight:
             words = np.ascontiguousarray(tensors["qweight"][:, first:last].T)
@@ -111,8 +121,42 @@ class GptqLayout(Layout):
             rows,
             symmetric=symmetric,
             scales=tensors["scales"],
-            group_of=group_of(f"{module}.g_idx", tensors.get("g_idx"), k, numbers.group_size),
+            group_of=group,
         )
+
+    def reference(self, module: str, n: int, k: int, tensors: Tensors) -> np.ndarray:
+        numbers = self._of(module)
+        return reference.gptq(
+            tensors, (n, k), numbers.bits, numbers.group_size, symmetric=numbers.symmetric, version=self._form
+        )
+
+    def _symmetric(self, module: str, numbers: _Numbers, zeros: np.ndarray) -> bool:
+        """Whether zeros, float32 [G, N] counted from the middle, are there: all of them, or, of a checkpoint that is
+        labelled as of one convention and stored by the other, all one beside it."""
+        low, high = int(zeros.min(initial=0)), int(zeros.max(initial=0))
+        if numbers.symmetric is False:
+            return False
+        shift = 1 if self.added else -1
+        uniform = bool(zeros.size) and (zeros == zeros.flat[0]).all()
+        if not uniform or zeros.flat[0] not in (0, shift):
+            if numbers.symmetric is None:
+                return False
+            raise CheckpointError(
+                f"{module}.qzeros: zero points lie from {low} to {high} about the middle, but the quantization_config "
+                "says sym: true. The checkpoint contradicts itself; use another quantization of this model."
+            )
+        self._shifts.setdefault(int(zeros.flat[0]), module)
+        if len(self._shifts) > 1:
+            raise CheckpointError(
+                f"{' and '.join(f'{name}.qzeros' for name in self._shifts.values())}: symmetric zero points by both "
+                "conventions. The checkpoint contradicts itself; use another quantization of this model."
+            )
+        if zeros.flat[0] and not self.notes:
+            self.notes.append(
+                f"zero points are stored by the other convention than checkpoint_format {self._form!r} says (as in "
+                f"{module}.qzeros): taken as {1 << (numbers.bits - 1)}, the middle, as symmetric weights have them"
+            )
+        return True
 
 
 def group_of(name: str, indices: np.ndarray | None, k: int, group_size: int) -> np.ndarray | None:

@@ -3,7 +3,8 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ..checkpoint import Checkpoint
 from ..safetensors import DTYPES
 from .kv_cache import KvScales, KvScheme, read_kv_scales
 from .stored import StoredWeight
+from .tensors import Tensors
 
 INT32 = (DTYPES["I32"],)
 INT8 = (DTYPES["I8"],)
@@ -20,8 +22,6 @@ FLOATS = tuple(DTYPES[name] for name in ("F16", "BF16", "F32"))
 INDICES = tuple(DTYPES[name] for name in ("I32", "I64"))
 
 _SCALES = ("scales", "weight_scale", "weight_scale_inv")
-
-Tensors = Mapping[str, np.ndarray]  # by suffix ("qweight"); those a module lacks are absent
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Layout(ABC):
 
     `title` names it for people. A module is quantized if it has a tensor of one of the suffixes `markers`; all others
     are stored as usual, whatever the config says of them. `ignorable`: patterns of other tensors that it brings.
-    `kv_cache`: what it says of the KV cache.
+    `kv_cache`: what it says of the KV cache. `notes`: sentences on what was taken otherwise than the checkpoint says.
     """
 
     title: str
@@ -60,6 +60,14 @@ class Layout(ABC):
     @abstractmethod
     def parts(self, module: str, n: int, k: int) -> dict[str, Part]:
         """The tensors that make up the weight [n, k] of a module, by suffix."""
+
+    @cached_property
+    def notes(self) -> list[str]:
+        return []
+
+    @abstractmethod
+    def reference(self, module: str, n: int, k: int, tensors: Tensors) -> np.ndarray:
+        """What `weight` should stand for, float32 [N, K], by `reference.py`."""
 
     @abstractmethod
     def weight(self, module: str, n: int, k: int, tensors: Tensors) -> StoredWeight:
@@ -119,7 +127,8 @@ class Layout(ABC):
             found.failed.add(name)
         else:
             tensors = {suffix: checkpoint.read(tensor) for suffix, tensor in stored.items()}
-            found.weights[name] = self.weight(module, *shape, tensors)
+            reference = partial(self.reference, module, *shape, tensors)
+            found.weights[name] = replace(self.weight(module, *shape, tensors), reference=reference)
 
 
 def _problem(part: Part, dtype: np.dtype, shape: tuple[int, ...]) -> str:

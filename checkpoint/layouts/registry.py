@@ -5,13 +5,13 @@ from typing import Any
 
 from ...errors import CheckpointError
 from ..checkpoint import Checkpoint
-from ..config import decoder_config
 from .awq import awq_layout
 from .compressed_tensors import CompressedTensorsLayout
 from .fbgemm_fp8 import FbgemmFp8Layout
 from .fp8 import Fp8Layout
 from .gptq import GptqLayout
 from .layout import Layout
+from .stated import stated_quantization
 
 _LAYOUTS: dict[str, Callable[[Checkpoint, Mapping[str, Any]], Layout]] = {
     "awq": awq_layout,
@@ -29,14 +29,10 @@ def layout_of(checkpoint: Checkpoint) -> Layout | None:
     Raises CheckpointError for a method that is not read (naming it and those that are), and for packings of a known
     method that are not.
     """
-    config: Any = None
-    for part in (checkpoint.config, decoder_config(checkpoint.config)):
-        config = config or part.get("quantization_config") or part.get("compression_config")
+    config = stated_quantization(checkpoint)
     if not config:
         _see_that_nothing_else_says_so(checkpoint)
         return None
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{checkpoint.path}: quantization_config should be an object, found {config!r}.")
     method = str(config.get("quant_method") or _unnamed(config)).lower()
     if method not in _LAYOUTS:
         raise _not_read(checkpoint, method)

@@ -21,7 +21,8 @@ class StoredWeight:
 
     `scheme` is how kernels hold it, bit for bit, and None where no kernel can; `reason` then tells why. `activation` is
     what the checkpoint says of the layer's inputs x; STATIC ones are `input_scale` times what they are rounded to.
-    Indexing reads float32 values, as of an array: weight[rows, columns], two slices of step 1.
+    Indexing reads float32 values, as of an array: weight[rows, columns], two slices of step 1. `reference` computes all
+    values, float32 [N, K], by other means than are used here.
     """
 
     shape: tuple[int, int]
@@ -31,6 +32,7 @@ class StoredWeight:
     _values: Values
     activation: ActivationScheme = ActivationScheme.NONE
     input_scale: float | None = None
+    reference: Callable[[], np.ndarray] | None = None
 
     def rows(self, first: int, last: int) -> QuantizedWeight:
         """Rows [first, last) as `scheme` has them. Raises ValueError where that is None."""

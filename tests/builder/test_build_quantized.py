@@ -24,6 +24,8 @@ from enginesmith.builder.build import build
 from enginesmith.builder.check import BARS, load_reference, make_reference
 from enginesmith.builder.config import BuildConfig
 from enginesmith.checkpoint.checkpoint import open_checkpoint
+from enginesmith.checkpoint.layouts import bits
+from enginesmith.checkpoint.layouts import fp8 as fp8_layout
 from enginesmith.errors import BuildError, CheckpointError
 from enginesmith.progress import NoProgress
 
@@ -165,6 +167,25 @@ def test_logits_are_those_of_the_dequantized_weights(tiny_checkpoint, tmp_path: 
     assert report.check.distance < distance
     assert report.check.kl < kl
     assert_same_reference(folder)
+
+
+@pytest.mark.parametrize("case", ["gptq", "gptq-v1-zeros", "awq", "int4", "fp8"])
+def test_the_check_sees_a_wrong_reader(tiny_checkpoint, tmp_path: Path, monkeypatch, case: str) -> None:
+    """What the check compares with does not come from the readers."""
+    config, quantizer, _ = CASES[case]
+    folder = quantized_checkpoint(tiny_checkpoint("qwen3"), tmp_path / "checkpoint", config, quantizer)
+    if case == "fp8":
+        monkeypatch.setattr(fp8_layout, "scaled_fp8", turned(fp8_layout.scaled_fp8))
+    else:
+        right = bits.centred
+        monkeypatch.setattr(bits, "centred", lambda numbers, width: right(numbers[..., ::-1], width))
+    with pytest.raises(BuildError, match="distance"):
+        build(folder, tmp_path / "engine", CONFIG)
+
+
+def turned(read: Callable[..., Any]) -> Callable[..., Any]:
+    """A reader of FP8 that takes the scales of blocks in the wrong order."""
+    return lambda weight, scale, *more: read(weight, scale[::-1], *more)
 
 
 def limits_of(scheme: str) -> tuple[float, float]:

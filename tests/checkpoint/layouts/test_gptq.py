@@ -67,11 +67,52 @@ def test_the_convention_is_logged_and_v1_is_the_default(open_stored, caplog: pyt
     ]
 
 
-def test_a_weight_said_to_be_symmetric_that_is_not(open_stored) -> None:
+@pytest.mark.parametrize("form", ["gptq", "gptq_v2"])
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("said", [True, None])
+def test_symmetric_zeros_by_the_other_convention_are_the_middle(
+    open_stored, form: str, bits: int, said: bool | None
+) -> None:
+    grid = random_grid(np.random.default_rng(0), 8, 16, bits, 8, symmetric=True)
+    tensors = store_gptq(grid, bits, int(form != "gptq"))
+    checkpoint = open_stored(tensors, config(bits, 8, True, checkpoint_format=form) | {"sym": said})
+    layout = layout_of(checkpoint)
+    assert layout is not None
+    weights = bind_weights(checkpoint, layout, {"a.weight": (8, 16)})
+    (note,) = layout.notes
+    assert f"other convention than checkpoint_format '{form}' says (as in a.qzeros): taken as {1 << bits - 1}" in note
+    assert str(weights.stored["a.weight"].scheme) == f"int{bits}-g8"
+    np.testing.assert_array_equal(weights.values("a.weight"), grid.values())
+    np.testing.assert_array_equal(weights.reference("a.weight"), grid.values())
+
+
+@pytest.mark.parametrize("zero", [0, 5, 6, 10, 11, None])
+def test_a_weight_said_to_be_symmetric_that_is_not(open_stored, zero: int | None) -> None:
     grid = random_grid(np.random.default_rng(0), 8, 16, 4, 8, symmetric=False)
-    weight = stored(open_stored(store_gptq(grid, 4, 0), config(4, 8, True, checkpoint_format="gptq_v2")), 8, 16)
-    assert str(weight.scheme) == "int4-g8-zeros"
-    np.testing.assert_array_equal(weight.dequantize(), grid.values())
+    if zero is not None:
+        grid = Grid(grid.q, np.full_like(grid.zero, zero), grid.scale, grid.group)
+    with pytest.raises(
+        CheckpointError, match=r"a\.qzeros: zero points lie from .* sym: true\. The checkpoint contradicts"
+    ):
+        stored(open_stored(store_gptq(grid, 4, 0), config(4, 8, True, checkpoint_format="gptq_v2")), 8, 16)
+
+
+def test_modules_by_both_conventions(open_stored) -> None:
+    grid = random_grid(np.random.default_rng(0), 8, 16, 4, 8, symmetric=True)
+    parts = [
+        {f"{name}.{suffix}": part for suffix, part in store_gptq(grid, 4, added).items()}
+        for name, added in (("b", 1), ("c", 0))
+    ]
+    checkpoint = open_stored(parts[0] | parts[1], config(4, 8, True))
+    with pytest.raises(CheckpointError, match=r"a\.b\.qzeros and a\.c\.qzeros: symmetric zero points by both"):
+        bind_weights(checkpoint, layout_of(checkpoint), {"a.b.weight": (8, 16), "a.c.weight": (8, 16)})
+
+
+def test_scattered_groups_without_act_order(open_stored) -> None:
+    grid = random_grid(np.random.default_rng(1), 16, 32, 4, 8, symmetric=True)
+    grid = Grid(grid.q, grid.zero, grid.scale, grid.group[::-1])
+    with pytest.raises(CheckpointError, match=r"a\.g_idx: scatters groups .* desc_act: false"):
+        stored(open_stored(store_gptq(grid, 4, 1), config(4, 8, True, desc_act=False)), 16, 32)
 
 
 def test_scattered_groups_give_values_and_no_scheme(open_stored) -> None:
