@@ -73,9 +73,8 @@ def transformers_config(source: GgufFile, vocab_size: int) -> Any:
 def _write_facts(source: GgufFile, vocab_size: int, path: Path) -> None:
     """A GGUF file with the same numbers, names and texts, and no weights and no vocabulary: what the importer reads
     of the whole model, wherever its tensors are."""
-    from transformers.integrations.gguf.gguf_config_mapping import GGUF_CONFIG_ARCHS
-
     from gguf import GGUFWriter
+    from transformers.integrations.gguf.gguf_config_mapping import GGUF_CONFIG_ARCHS
 
     writer = GGUFWriter(path, source.architecture)
     counted = source.arrays if source.architecture not in GGUF_CONFIG_ARCHS else ()  # these want the vocabulary's size
