@@ -31,7 +31,7 @@ BUILD_LIBRARIES = frozenset(
 )
 
 USAGE_ERROR = 2
-_MOST_OF_A_PATH = 300
+_MOST_OF_A_PATH, _MOST_OF_A_MESSAGE = 300, 8000
 
 
 class _ReaderGoneError(Exception):
@@ -107,4 +107,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(message: str) -> None:
-    terminal.say(f"error: {message}", fg="red", err=True)
+    shown = message if len(message) <= _MOST_OF_A_MESSAGE else f"{message[:_MOST_OF_A_MESSAGE]} ..."
+    terminal.say(f"error: {shown}", fg="red", err=True)

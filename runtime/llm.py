@@ -122,7 +122,8 @@ class LLM:
         add_special_tokens: bool = True,
     ) -> Iterator[CompletionOutput]:
         """What each step adds to the output, its text empty where it must be held back. Closing the iterator aborts."""
-        (params,) = _one_each("sampling_params", sampling_params or self.default_sampling_params, SamplingParams, 1)
+        given = self.default_sampling_params if sampling_params is None else sampling_params
+        (params,) = _one_each("sampling_params", given, SamplingParams, 1)
         request = self._admission.admit(prompt, params, priority=priority, add_special_tokens=add_special_tokens)
         return self._follow(request)
 
@@ -169,7 +170,7 @@ class LLM:
         priority: Sequence[int] | None,
         add_special_tokens: bool,
     ) -> list[RequestOutput]:
-        default = sampling_params or self.default_sampling_params
+        default = self.default_sampling_params if sampling_params is None else sampling_params
         params = _one_each("sampling_params", default, SamplingParams, len(prompts))
         priorities = _one_each("priority", 0 if priority is None else priority, int, len(prompts))
         requests = [

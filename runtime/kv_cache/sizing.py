@@ -39,7 +39,8 @@ def num_blocks(kv: KvCacheSpec, limits: Limits, kv_cache_memory: int | None = No
             f"one sequence of max_seq_len {limits.max_seq_len} needs {needed} of KV cache, but {source} is {had}: "
             "allow more with kv_cache_memory, or rebuild the engine with a smaller max_seq_len"
         )
-    sequences = min(limits.max_batch_size, budget / bytes_each, MAX_BLOCKS / max(longest))
+    affordable = min(budget, bytes_each * limits.max_batch_size) / bytes_each
+    sequences = min(affordable, MAX_BLOCKS / max(longest))
     if sequences < 1:
         raise EngineError(
             f"one sequence of max_seq_len {limits.max_seq_len} needs {max(longest)} blocks of {kv.block_size} tokens, "

@@ -36,16 +36,12 @@ def attempt(call: Callable[[], object], what: object) -> bool:
     try:
         with _bounded():
             call()
-    except EnginesmithError as error:
-        told = str(error)
+    except EnginesmithError:
+        return False
     except BaseException as error:
         error.add_note(f"mutation: {_told(what)}")
         raise
-    else:
-        return True
-    told.encode()  # it can be printed
-    assert len(told) < 4000, f"mutation: {_told(what)}"
-    return False
+    return True
 
 
 @contextmanager
