@@ -1,6 +1,5 @@
 """Text on the terminal as it comes, and how fast it came."""
 
-import shlex
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -73,6 +72,8 @@ def remark(message: str) -> None:
 
 def advise(*words: object) -> None:
     """Remark what to do next: a command, its words quoted for the shell."""
+    import shlex  # a command that goes on with nothing need not wait for it
+
     remark(f"Go on with: {shlex.join(map(str, words))}")
 
 
