@@ -9,8 +9,7 @@ from ..runtime.engine_dir import MANIFEST
 from .compile import compile_engine
 from .config import BuildConfig
 from .report import BuildReport
-from .targets.cpu import toolchain
-from .targets.cpu.target import choose_isa
+from .targets.registry import target_of
 
 if TYPE_CHECKING:
     from .quantize.config import QuantizeConfig
@@ -39,7 +38,6 @@ def build(
         return compile_engine(checkpoint, output, config, progress, name)
     from .quantize.within_build import quantized
 
-    choose_isa(config)
-    toolchain.find_compiler()  # an error now rather than after minutes
+    target_of(config.target).check_host(config.target, runs_here=config.check)  # an error now, not after minutes
     with quantized(checkpoint, output, config, quantize, progress) as source:
         return compile_engine(source.path, output, config, progress, name, source)

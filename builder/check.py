@@ -16,14 +16,14 @@ from ..errors import BuildError, RequestError
 from ..progress import Progress
 from ..quantization.scheme import WeightType
 from ..runtime.engine_dir import EngineDir
-from ..runtime.executors.cpu import CpuExecutor
-from ..runtime.executors.executor import SequenceSlice
+from ..runtime.executors.executor import Executor, SequenceSlice
+from ..runtime.executors.registry import open_executor
 from .checkpoint_tokenizer import tokenizer_of
 from .config import BuildConfig
 from .dequantized import load_dequantized
 from .lowering.schemes import DEFAULT_INT4_GROUP
 from .report import CheckResult
-from .targets.cpu.target import CpuPlan
+from .targets.target import Plan
 
 PROMPTS = (
     "The capital of France is",
@@ -74,7 +74,7 @@ def make_reference(weights: Weights, vocab_size: int, max_seq_len: int, progress
     return Reference(prompts, logits)
 
 
-def check(engine: EngineDir, reference: Reference, plan: CpuPlan, progress: Progress) -> CheckResult:
+def check(engine: EngineDir, reference: Reference, plan: Plan, progress: Progress) -> CheckResult:
     """Compare all rows of the prompts. Raises BuildError where the engine is further off than its scheme's bar."""
     found = []
     with progress.task("check", len(reference.prompts)) as task, executor_of(engine) as executor:
@@ -193,17 +193,17 @@ def load_reference(checkpoint: Checkpoint) -> Any:
 
 
 @contextmanager
-def executor_of(engine: EngineDir) -> Iterator[CpuExecutor]:
+def executor_of(engine: EngineDir) -> Iterator[Executor]:
     """The engine opened with room for one prompt in every cache group."""
     blocks = -(-MAX_PROMPT // engine.manifest.kv_cache.block_size)
-    executor = CpuExecutor(engine, [blocks] * len(engine.manifest.kv_cache.groups))
+    executor = open_executor(engine.path, engine.manifest, [blocks] * len(engine.manifest.kv_cache.groups))
     try:
         yield executor
     finally:
         executor.close()
 
 
-def engine_logits(executor: CpuExecutor, engine: EngineDir, prompt: list[int]) -> np.ndarray:
+def engine_logits(executor: Executor, engine: EngineDir, prompt: list[int]) -> np.ndarray:
     """Logits [len(prompt), vocab]; the prompt goes in chunks, for a step keeps at most max_batch_size rows."""
     kv, limits = engine.manifest.kv_cache, engine.manifest.limits
     rows = min(limits.max_batch_size, limits.max_num_tokens)

@@ -1,9 +1,7 @@
 """The life of a build, from a checkpoint to an engine folder. Each step is a module of its own; this is their order."""
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from ..atomic import new_folder
@@ -15,20 +13,18 @@ from ..checkpoint.sizes import check_sizes
 from ..checkpoint.tokenizer_files import has_tokenizer
 from ..checkpoint.weights import bind_weights
 from ..errors import BuildError
-from ..plugins.linear.cpu.packing import layout_of_weight
 from ..progress import Progress
 from ..runtime.engine_dir import TOKENIZER, EngineDir, write_engine
 from .check import Reference, check, make_reference
 from .checkpoint_tokenizer import save_engine_tokenizer
 from .config import BuildConfig
-from .describe import LIBRARY, WEIGHTS, manifest_of, save_network
+from .describe import manifest_of, save_network
 from .generation_defaults import generation_defaults
 from .limits import choose_max_seq_len
-from .lowering.weights_file import write_weights
 from .quantized_source import QuantizedSource
 from .report import BuildReport
-from .targets.cpu import toolchain
-from .targets.cpu.target import choose_isa, plan
+from .targets.registry import target_of
+from .targets.target import Compilation
 
 
 def compile_engine(
@@ -43,8 +39,7 @@ def compile_engine(
 
     `source`: of a checkpoint that the build quantized, for the report.
     """
-    isa = choose_isa(config)
-    compiler = toolchain.find_compiler()
+    host = target_of(config.target).check_host(config.target, runs_here=config.check)
     opened = open_checkpoint(checkpoint, progress)
     layout = layout_of(opened)
     _check_scheme(config, layout)
@@ -56,8 +51,8 @@ def compile_engine(
         checkpoint=str(source.original.path if source else checkpoint),
         engine=str(output),
         architecture="",
-        isa=str(isa),
-        compiler=(compiler.version.splitlines() or [compiler.name])[0],
+        target=host.title,
+        compiler=host.compiler,
         checkpoint_bytes=opened.nbytes,
         quantized=layout.title if layout else "",
         notes=generation_defaults(opened.generation_config).notes,
@@ -81,27 +76,23 @@ def compile_engine(
 
         report.fusions = dict(optimize(network))
     with report.time("plan"), progress.task("plan"):
-        planned = plan(network, config, isa, max_seq_len, weights.stored, weights.kv_scales)
+        planned = host.plan(network, config, max_seq_len, weights.stored, weights.kv_scales)
         report.describe(planned)
     with _named_on_failure(output), new_folder(output) as folder:
         if has_tokenizer(opened.path):
             report.chat_template_error = save_engine_tokenizer(opened.path, folder / TOKENIZER)
-        (folder / LIBRARY).parent.mkdir()
-        (folder / LIBRARY).with_suffix(".cpp").write_text(planned.source)
-        compilation: toolchain.Compilation | None = None
+        compilation: Compilation | None = None
         reference: Reference | None = None
         try:
-            compilation = toolchain.start_compiling(planned.source, isa, compiler)
+            compilation = planned.start_compiling(folder)
             report.compiled = not compilation.cached
             with report.time("pack"):
-                write_weights(
-                    folder / WEIGHTS, planned.program, partial(layout_of_weight, isa=isa), weights.read, progress
-                )
+                planned.pack(folder, weights.read, progress)
             if config.check:
                 with report.time("reference"):  # while the compiler still works
                     reference = make_reference(weights, planned.program.vocab_size, max_seq_len, progress)
             with report.time("compile"), progress.task("compile"):
-                shutil.copyfile(compilation.wait(), folder / LIBRARY)
+                compilation.wait()
         finally:
             if compilation is not None:
                 compilation.cancel()

@@ -1,10 +1,30 @@
 """The options of a build: the one definition that the CLI, recipes and the Python API share."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from .options import Options
+from .targets.options import DEFAULT, TARGETS, TargetOptions, options_of
+
+
+def _named(value: Any) -> Any:
+    """A target's bare name, and options without one, in full."""
+    value = {"name": value} if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return value
+    value = {"name": DEFAULT, **value}
+    if value["name"] not in TARGETS:
+        raise ValueError(f"there is no target {value['name']!r}, only {', '.join(TARGETS)}")
+    return value
+
+
+if TYPE_CHECKING:
+    Target = TargetOptions
+else:
+    _variants = tuple(options_of(name) for name in TARGETS)
+    _union = Annotated[Union[_variants], Field(discriminator="name")] if len(_variants) > 1 else _variants[0]  # noqa: UP007
+    Target = Annotated[_union, BeforeValidator(_named)]
 
 
 class BuildConfig(Options):
@@ -47,8 +67,8 @@ class BuildConfig(Options):
     kv_block_size: int = Field(
         default=32, ge=16, le=256, multiple_of=16, description="Tokens in one block of the KV cache."
     )
-    isa: Literal["native", "avx2", "avx512", "amx"] = Field(
-        default="native", description="Instruction set to compile for."
+    target: Target = Field(
+        default_factory=options_of(DEFAULT), description="What the engine runs on: a target's name, or its options."
     )
     check: bool = Field(default=True, description="Compare the engine with Transformers at the end.")
     check_distance: float | None = Field(

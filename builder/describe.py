@@ -1,4 +1,4 @@
-"""engine.json of a cpu engine, and the network beside it for people to look at."""
+"""engine.json, and the network beside it for people to look at."""
 
 import math
 from collections import Counter
@@ -11,7 +11,6 @@ import onnx_ir as ir
 from .. import __version__
 from ..checkpoint.checkpoint import Checkpoint
 from ..checkpoint.config import max_positions
-from ..runtime.executors.abi import ABI_VERSION
 from ..runtime.manifest import (
     KvCacheSpec,
     KvDtype,
@@ -21,24 +20,20 @@ from ..runtime.manifest import (
     Manifest,
     ModelFacts,
     Quantization,
-    Target,
 )
 from .generation_defaults import generation_defaults
 from .lowering.program import Program
 from .passes import derived
-from .targets.cpu.target import CpuPlan
+from .targets.target import WEIGHTS, Plan
 
 if TYPE_CHECKING:
     from .network import Network
-
-WEIGHTS = "weights.bin"
-LIBRARY = "cpu/engine.so"
 
 
 def manifest_of(
     checkpoint: Checkpoint,
     network: "Network",
-    plan: CpuPlan,
+    plan: Plan,
     name: str | None = None,
     chat_template_error: str | None = None,
 ) -> Manifest:
@@ -47,7 +42,6 @@ def manifest_of(
     facts = replace(model_facts(checkpoint, network, plan), chat_template_error=chat_template_error)
     return Manifest(
         builder_version=__version__,
-        abi_version=ABI_VERSION,
         model=replace(facts, name=name) if name else facts,
         limits=Limits(
             max_batch_size=config.max_batch_size, max_num_tokens=config.max_num_tokens, max_seq_len=plan.max_seq_len
@@ -57,18 +51,11 @@ def manifest_of(
             scheme=plan.scheme,
             linear_layers=dict(Counter(str(weight.scheme) for weight in program.linear_weights)),
         ),
-        target=Target(
-            name="cpu",
-            isa=str(plan.isa),
-            cpu_flags=tuple(sorted(plan.isa.cpu_flags)),
-            library=LIBRARY,
-            weights=WEIGHTS,
-            weights_bytes=program.weights_bytes,
-        ),
+        target=plan.facts(),
     )
 
 
-def model_facts(checkpoint: Checkpoint, network: "Network", plan: CpuPlan) -> ModelFacts:
+def model_facts(checkpoint: Checkpoint, network: "Network", plan: Plan) -> ModelFacts:
     config = checkpoint.config
     bos = config.get("bos_token_id", checkpoint.generation_config.get("bos_token_id"))
     return ModelFacts(
@@ -92,7 +79,7 @@ def model_name(checkpoint: Checkpoint) -> str:
     return name if isinstance(name, str) and name and not Path(name).is_absolute() else checkpoint.path.resolve().name
 
 
-def kv_cache_of(plan: CpuPlan) -> KvCacheSpec:
+def kv_cache_of(plan: Plan) -> KvCacheSpec:
     config, block = plan.config, plan.config.kv_block_size
     groups = tuple(
         KvGroup(

@@ -20,7 +20,7 @@ class _Meta(type(BaseModel)):
             return super().__call__(*arguments, **values)  # type: ignore[misc]
         except ValidationError as error:
             first = error.errors()[0]
-            field = str(first["loc"][0]) if first["loc"] else None
+            field = next((part for part in reversed(first["loc"]) if isinstance(part, str)), None)
             reason = first["msg"].removeprefix("Value error, ")
             found = f" (found {shown(first['input'])})" if field else ""
             raise OptionError(reason + found, field) from None

@@ -11,7 +11,7 @@ from typing import Any
 
 from .lowering.program import Tactic
 from .lowering.work import Work
-from .targets.cpu.target import CpuPlan
+from .targets.target import Plan
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class BuildReport:
     checkpoint: str
     engine: str
     architecture: str
-    isa: str
+    target: str
     compiler: str
     compiled: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class BuildReport:
         finally:
             self.seconds[step] = round(self.seconds.get(step, 0.0) + time.perf_counter() - start, 3)
 
-    def describe(self, plan: CpuPlan) -> None:
+    def describe(self, plan: Plan) -> None:
         """Record what was planned."""
         program = plan.program
         self.calls = dict(Counter(type(call).__name__.removesuffix("Call") for call in program.calls))

@@ -13,6 +13,7 @@ from ..errors import RequestError, ToolchainError
 from ..plugins.cpu.isa import Isa
 from ..recipes.shares import Share, Yardstick
 from ..recipes.workloads import Measurement, Workload, measure, median_run, require_room
+from ..runtime.executors.cpu_target import cpu_facts
 from ..runtime.llm import LLM
 from ..runtime.threads import physical_cores
 from .progress import terminal_progress
@@ -103,7 +104,7 @@ def _yardstick(engine: Path, llm: LLM, threads: int) -> Yardstick | None:
     from ..builder.targets.cpu.ceilings import measure_ceilings
 
     try:
-        return Yardstick(engine, llm.manifest, measure_ceilings(Isa(llm.manifest.target.isa)), threads)
+        return Yardstick(engine, llm.manifest, measure_ceilings(Isa(cpu_facts(llm.manifest).isa)), threads)
     except ToolchainError:
         remark("no shares of this machine's ceilings: measuring those needs a C++ compiler")
         return None

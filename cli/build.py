@@ -1,13 +1,14 @@
 """`enginesmith build`: a checkpoint in, an engine folder out."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 from ..builder.config import BuildConfig
 from ..builder.quantize.config import QuantizeConfig
-from .options import given, made_from, pydantic_fields, renamed, with_options
+from ..builder.targets.options import DEFAULT, TARGETS, options_of
+from .options import Field, given, made_from, pydantic_fields, renamed, with_options
 from .progress import terminal_progress
 from .show import show_build
 from .stream import advise, as_argument
@@ -22,12 +23,23 @@ _quantize_fields = [
     for field in pydantic_fields(QuantizeConfig)
     if field.name not in (*_SHARED, *_UNUSED)
 ]
+_TARGET = "target"
+_target_fields = [
+    Field(_TARGET, Literal[TARGETS], DEFAULT, "What the engine runs on.", {}),  # type: ignore[valid-type]
+    *(
+        renamed(field, field.name, f"With --target {target}: {field.help}")
+        for target in TARGETS
+        for field in pydantic_fields(options_of(target))
+        if field.name != "name"
+    ),
+]
 
 
 @click.command("build")
 @click.argument("checkpoint")
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The engine folder to write.")
 @with_options(pydantic_fields(BuildConfig))
+@with_options(_target_fields)
 @with_options(_quantize_fields)
 def command(checkpoint: str, output: Path, **options: Any) -> None:
     """Build an engine from CHECKPOINT: a Hugging Face folder, a GGUF file, or a Hub id.
@@ -47,6 +59,9 @@ def command(checkpoint: str, output: Path, **options: Any) -> None:
 def _configs(options: dict[str, Any]) -> tuple[BuildConfig, QuantizeConfig | None]:
     """The options of the build, and of the quantization before it if one was asked for."""
     asked = given({field.name: options.pop(field.name) for field in _quantize_fields})
+    target = given({field.name: options.pop(field.name) for field in _target_fields})
+    if target:
+        options[_TARGET] = {"name": target.pop(_TARGET, DEFAULT), **target}
     if _METHOD not in asked:
         if asked:
             flags = ", ".join("--" + name.replace("_", "-") for name in asked)

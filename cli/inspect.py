@@ -11,6 +11,7 @@ import click
 from ..errors import EngineError
 from ..json_files import read_object
 from ..runtime.engine_dir import EngineDir, open_engine
+from ..runtime.executors.registry import backend_of
 from ..runtime.kv_cache.sizing import blocks_for
 from .show import check_facts, quantization_facts, section, size
 from .terminal import write_json
@@ -101,7 +102,8 @@ def _show_manifest(folder: EngineDir, memory: dict[str, int]) -> None:
     section(
         "Target",
         {
-            "instruction set": f"{target.isa} ({', '.join(target.cpu_flags)})",
+            "name": target.name,
+            **backend_of(target.name).describe(target),
             "built by": f"enginesmith {manifest.builder_version}, format {manifest.format_version}",
             "size": size(sum(entry.bytes for entry in manifest.files.values())),
         },

@@ -45,7 +45,7 @@ def show_build(report: "BuildReport", output: Path) -> None:
         f"Built {output}",
         {
             "model": f"{report.architecture} ({size(report.checkpoint_bytes)} of weights)",
-            "engine": f"{size(report.weights_bytes)} of weights for {report.isa}",
+            "engine": f"{size(report.weights_bytes)} of weights for {report.target}",
             "fused": ", ".join(f"{count} {name}" for name, count in report.fusions.items() if count),
             "seconds": f"{sum(report.seconds.values()):.1f} ({seconds})",
         },

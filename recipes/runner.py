@@ -14,12 +14,12 @@ from ..builder.build import build
 from ..builder.evaluate.evaluate import evaluate
 from ..builder.fingerprint import code_digest, stamp
 from ..builder.quantize.config import QuantizeConfig
+from ..builder.targets.registry import target_of
 from ..checkpoint.checkpoint import open_checkpoint
 from ..checkpoint.output import check_output
 from ..checkpoint.sources import PypiFile, PypiSource, resolve
 from ..errors import EngineError
 from ..json_files import read_object
-from ..plugins.cpu.isa import native_isa
 from ..progress import Progress
 from ..runtime.engine_dir import MANIFEST
 from ..runtime.llm import LLM
@@ -71,7 +71,7 @@ class Runner:
         inputs = {
             "checkpoint": made_from,
             "config": self.recipe.build.model_dump(),
-            "isa": native_isa(),
+            "machine": target_of(self.recipe.build.target).machine(),
             "code": code_digest(*_BUILD_CODE),
         }
         _, skipped = self._journal.once("build", inputs, lambda: self._build(folder), self._is_built)

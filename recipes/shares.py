@@ -9,6 +9,7 @@ from ..errors import EngineError
 from ..json_files import read_object
 from ..plugins.cpu.isa import Isa
 from ..quantization.scheme import WeightType
+from ..runtime.executors.cpu_target import cpu_facts
 from ..runtime.manifest import Manifest
 from .workloads import Measurement, Workload
 
@@ -38,7 +39,7 @@ class Yardstick:
         self._ceilings, self._threads = ceilings, threads
         self._buffer = max(self._work["linear_bytes"], _LEAST_BUFFER)
         weights = WeightType(manifest.quantization.scheme)
-        self.instruction: Instruction = used_instruction(weights, Isa(manifest.target.isa))
+        self.instruction: Instruction = used_instruction(weights, Isa(cpu_facts(manifest).isa))
 
     def calibrate(self) -> None:
         """Read both ceilings once more: before and after what is measured, since a machine's neighbours come and go."""

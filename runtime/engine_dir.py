@@ -14,8 +14,7 @@ from pathlib import Path
 from .. import integrity
 from ..errors import EngineError, shown
 from ..json_files import read_object
-from ..plugins.cpu.isa import machine_flags
-from .executors.abi import ABI_VERSION
+from .executors.registry import backend_of, facts_of
 from .manifest import FORMAT_VERSION, FileEntry, Manifest
 
 MANIFEST = "engine.json"
@@ -32,10 +31,6 @@ class EngineDir:
     path: Path
     manifest: Manifest
     manifest_sha256: str | None = None  # as engine.json records it, of all its other fields
-
-    @property
-    def library(self) -> Path:
-        return self.path / self.manifest.target.library
 
     @property
     def weights(self) -> Path:
@@ -59,7 +54,7 @@ def write_engine(folder: Path, manifest: Manifest) -> Manifest:
         files[path.relative_to(folder).as_posix()] = FileEntry(sha256=digest, bytes=path.stat().st_size)
     sealed = replace(manifest, files=files)
     data = sealed.to_json()
-    Manifest.from_json(json.loads(json.dumps(data)))  # what cannot be read back is not written
+    Manifest.from_json(json.loads(json.dumps(data)), facts_of)  # what cannot be read back is not written
     data[_SELF_DIGEST] = _manifest_digest(sealed)
     (folder / MANIFEST).write_text(json.dumps(data, indent=2) + "\n")
     return sealed
@@ -74,7 +69,7 @@ def open_engine(path: str | Path, *, verify: bool = True, any_machine: bool = Fa
     """
     engine = _read_manifest(_folder(path))
     if not any_machine:
-        _check_machine(engine)
+        backend_of(engine.manifest.target.name).check_machine(engine.path, engine.manifest)
     _check_sizes(engine)
     if verify:
         _check_digests(engine)
@@ -102,29 +97,17 @@ def _read_manifest(path: Path) -> EngineDir:
     if not (path / MANIFEST).exists():
         raise EngineError(f"{path} is not an engine: it has no {MANIFEST}; make one with 'enginesmith build'")
     data = read_object(path / MANIFEST, EngineError, "copy it again or rebuild the engine", max_bytes=_MAX_MANIFEST)
-    for name, supported in (("format_version", FORMAT_VERSION), ("abi_version", ABI_VERSION)):
-        if data.get(name) != supported:
-            raise EngineError(
-                f"{path} has {name} {shown(data.get(name))}, this enginesmith reads {supported}: rebuild the engine, "
-                f"or use the enginesmith that built it ({str(data.get('builder_version', 'unknown'))[:80]})"
-            )
+    if data.get("format_version") != FORMAT_VERSION:
+        raise EngineError(
+            f"{path} is an engine of format {shown(data.get('format_version'))}, this enginesmith reads "
+            f"{FORMAT_VERSION}; rebuild it from its checkpoint: enginesmith build CHECKPOINT -o {path} (or use "
+            f"enginesmith {str(data.get('builder_version', 'unknown'))[:80]}, which built it)"
+        )
     try:
         recorded = data.pop(_SELF_DIGEST, None)
-        return EngineDir(path, Manifest.from_json(data), recorded)
+        return EngineDir(path, Manifest.from_json(data, facts_of), recorded)
     except EngineError as error:
         raise EngineError(f"{path}: {error}") from None
-
-
-def _check_machine(engine: EngineDir) -> None:
-    target = engine.manifest.target
-    if target.name != "cpu":
-        raise EngineError(f"{engine.path} was built for target {target.name!r}; this enginesmith runs 'cpu' engines")
-    missing = sorted(set(target.cpu_flags) - machine_flags())
-    if missing:
-        raise EngineError(
-            f"{engine.path} was built for {target.isa}, but this CPU lacks {', '.join(missing)}; "
-            "rebuild here, or with '--isa avx2', which runs on every x86-64 machine since 2015"
-        )
 
 
 def _check_sizes(engine: EngineDir) -> None:

@@ -13,7 +13,7 @@ from .admission import Admission
 from .batcher.policies import CapacityPolicy
 from .engine import Engine
 from .engine_dir import open_engine
-from .executors.cpu import CpuExecutor
+from .executors.registry import open_executor
 from .kv_cache.manager import KvCacheManager
 from .kv_cache.sizing import num_blocks
 from .manifest import Manifest
@@ -58,7 +58,7 @@ class LLM:
         self.tokenizer = load_tokenizer(folder.tokenizer)
         if self.manifest.model.chat_template_error:
             log.warning("%s: %s; chats are refused, prompts work", engine, self.manifest.model.chat_template_error)
-        executor = CpuExecutor(folder, blocks, threads)
+        executor = open_executor(folder.path, folder.manifest, blocks, threads)
         kv = KvCacheManager(kv_spec, blocks, limits.max_num_tokens)
         self.engine = Engine(executor, kv, limits, policy, self.manifest.model.long_rope_after)
         self._admission = Admission(self.manifest, self.tokenizer, kv)

@@ -5,6 +5,7 @@ Plain dataclasses with a small strict reader: importing pydantic would take a te
 
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import Enum, StrEnum
 from pathlib import PurePosixPath
@@ -12,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..errors import EngineError, shown, size
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 MAX_BATCH_SIZE, MAX_NUM_TOKENS, MAX_SEQ_LEN = 1 << 12, 1 << 16, 1 << 24
 MAX_VOCAB_SIZE, MAX_GROUPS, MAX_BYTES = 1 << 24, 1 << 10, 1 << 48
@@ -102,14 +103,16 @@ class Quantization:
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What runs the engine and what that needs of a machine. `library` and `weights` are names in `files`."""
+    """What runs the engine. `weights` is a name in the manifest's `files`. Each target adds facts of its own in a
+    subclass, FACTS of its backend (executors/registry.py), which `name` tells."""
 
     name: str
-    isa: str
-    cpu_flags: tuple[str, ...]
-    library: str
     weights: str
     weights_bytes: int
+
+    def files(self) -> tuple[str, ...]:
+        """Names in the manifest's `files` that the engine cannot run without."""
+        return (self.weights,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +128,6 @@ class Manifest:
     """All of engine.json. `files` is filled in by `write_engine`."""
 
     builder_version: str
-    abi_version: int
     model: ModelFacts
     limits: Limits
     kv_cache: KvCacheSpec
@@ -139,9 +141,16 @@ class Manifest:
         return {"format_version": self.format_version, **asdict(self)}
 
     @classmethod
-    def from_json(cls, data: Any) -> "Manifest":
-        """The inverse of `to_json`; raises EngineError naming the first field that is missing, unknown or wrong."""
-        manifest = _read(cls, data, "engine.json")
+    def from_json(cls, data: Any, target_facts: Callable[[object], type[Target]]) -> "Manifest":
+        """The inverse of `to_json`; raises EngineError naming the first field that is missing, unknown or wrong.
+
+        `target_facts(name)`: the class of a target's facts, or an EngineError.
+        """
+        target = data.get("target") if isinstance(data, dict) else None
+        if not isinstance(target, dict):
+            raise EngineError("engine.json: it names no target; the engine must be rebuilt")
+        facts = _read(target_facts(target.get("name")), target, "engine.json.target")
+        manifest = _read(cls, {**data, "target": facts}, "engine.json")
         _validate(manifest)
         return manifest
 
@@ -176,7 +185,7 @@ def _validate(manifest: Manifest) -> None:
             raise EngineError(f"engine.json: files: {shown(name)} is not a plain path inside the engine folder")
         if entry.bytes < 0 or len(entry.sha256) != 64:
             raise EngineError(f"engine.json: files: {shown(name)} has a malformed size or digest")
-    for name in (manifest.target.library, manifest.target.weights):
+    for name in manifest.target.files():
         if name not in manifest.files:
             raise EngineError(f"engine.json: target names {shown(name)}, which is not among the engine's files")
 
@@ -197,7 +206,7 @@ def is_plain_relative(name: str) -> bool:
 def _read(kind: Any, value: Any, where: str) -> Any:
     """`value`, from JSON, as the type `kind`: a dataclass, tuple[X, ...], dict[str, X], X | None, enum, or scalar."""
     if is_dataclass(kind):
-        return _read_dataclass(kind, value, where)
+        return value if isinstance(value, Target) else _read_dataclass(kind, value, where)
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
         return None if value is None else _read(args[0], value, where)

@@ -1,6 +1,7 @@
 """The rules of docs/architecture.md that no compiler holds: who imports whom, how large files are, what is packaged."""
 
 import ast
+import re
 import subprocess
 import sys
 import time
@@ -99,6 +100,24 @@ def test_imports_run_one_way(path: Path) -> None:
             continue
         home = target[1]
         assert home in {folder, "__version__"} | GROUND | ALLOWED[folder], f"{folder} may not import {home}"
+
+
+# These measure the CPU itself.
+MEASURE_THE_CPU = {"cli/doctor.py", "cli/bench.py", "recipes/shares.py"}
+
+
+def _is_of_the_cpu(module: tuple[str, ...]) -> bool:
+    """Whether a dotted path lies in the parts that know the CPU target."""
+    path = ".".join(module) + "."
+    return bool(re.match(r"builder\.targets\.cpu\.|plugins\.(\w+\.)?cpu\.|runtime\.executors\.cpu", path))
+
+
+@pytest.mark.parametrize("path", _modules(), ids=_relative)
+def test_only_the_cpu_target_imports_what_is_of_the_cpu(path: Path) -> None:
+    if _is_of_the_cpu(path.relative_to(ROOT).with_suffix("").parts) or _relative(path) in MEASURE_THE_CPU:
+        return
+    found = [target for target in _imports(path) if target[0] == "." and _is_of_the_cpu(target[1:])]
+    assert not found, f"{_relative(path)} may not import {found}"
 
 
 def test_no_imports_run_in_a_circle() -> None:

@@ -15,8 +15,8 @@ from ...checkpoint.sources import resolve
 from ...checkpoint.weights import bind_weights
 from ...progress import Progress
 from ...runtime.engine_dir import MANIFEST, open_engine
-from ...runtime.executors.cpu import CpuExecutor
-from ...runtime.executors.executor import SequenceSlice
+from ...runtime.executors.executor import Executor, SequenceSlice
+from ...runtime.executors.registry import open_executor
 from ...runtime.tokenizer import Tokenizer, load_tokenizer
 from ..check import load_reference
 from ..checkpoint_tokenizer import tokenizer_of
@@ -57,13 +57,13 @@ class EngineSubject(Subject):
         self.name, self.folder = str(path), path
         self.tokenizer = load_tokenizer(self._engine.tokenizer)
         self.vocab_size, self.max_window = self._engine.manifest.model.vocab_size, self._limits.max_seq_len
-        self._executor: CpuExecutor | None = None
+        self._executor: Executor | None = None
         self._tables: list[array] = []
 
     def load(self, window: int, progress: Progress) -> None:
         blocks, groups = -(-window // self._kv.block_size), len(self._kv.groups)
         self._tables = [array("i", range(blocks))] * groups
-        self._executor = CpuExecutor(self._engine, [blocks] * groups)
+        self._executor = open_executor(self._engine.path, self._engine.manifest, [blocks] * groups)
 
     def logits(self, tokens: Sequence[int], rows: int) -> np.ndarray:
         """Context goes in large steps without logits, then as many tokens a step as it keeps rows of logits."""

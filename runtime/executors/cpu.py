@@ -17,7 +17,8 @@ from ..engine_dir import EngineDir
 from ..manifest import LONG_ROPE, Manifest
 from ..sampling_params import MAX_LOGPROBS
 from ..threads import physical_cores
-from .abi import ABI_VERSION, EsOpenArgs, EsSample, EsStep, declare
+from .cpu_abi import ABI_VERSION, EsOpenArgs, EsSample, EsStep, declare
+from .cpu_target import cpu_facts
 from .executor import Sample, SampleRow, SequenceSlice
 from .mapped_file import MappedFile
 
@@ -41,7 +42,7 @@ class CpuExecutor:
             )
         handle = ctypes.c_void_p()
         self._vocab_size = engine.manifest.model.vocab_size
-        self._library = _load_library(engine.library)
+        self._library = _load_library(engine.path / cpu_facts(engine.manifest).library)
         self._weights = MappedFile(engine.weights)
         self._step = _StepBuffers(engine.manifest)
         self._sample = _SampleBuffers(engine.manifest.limits.max_batch_size, self._vocab_size)

@@ -11,11 +11,14 @@ from tiny_models import FAMILIES
 from enginesmith.builder.build import build
 from enginesmith.builder.check import load_reference
 from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.checkpoint.checkpoint import open_checkpoint
 
 pytestmark = pytest.mark.slow
 
-CONFIG = BuildConfig(dtype="fp32", max_num_tokens=48, max_batch_size=48, kv_block_size=16, isa="avx2", check=False)
+CONFIG = BuildConfig(
+    dtype="fp32", max_num_tokens=48, max_batch_size=48, kv_block_size=16, target=CpuOptions(isa="avx2"), check=False
+)
 FP32_BAR = 1e-4  # of the logits' spread: only the order of additions differs
 LENGTH = 40  # longer than every sliding window of FAMILIES, and than a block of the cache
 

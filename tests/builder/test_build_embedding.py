@@ -12,6 +12,7 @@ from untied import EMBEDDING, tensors_of, untied
 
 from enginesmith.builder.build import build
 from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.errors import BuildError
 from enginesmith.quantization import rtn
 from enginesmith.quantization.scheme import WeightScheme, WeightType
@@ -19,7 +20,13 @@ from enginesmith.quantization.scheme import WeightScheme, WeightType
 pytestmark = pytest.mark.slow
 
 CONFIG = BuildConfig(
-    dtype="fp32", head="int8", embedding="int8", max_num_tokens=48, max_batch_size=48, kv_block_size=16, isa="avx2"
+    dtype="fp32",
+    head="int8",
+    embedding="int8",
+    max_num_tokens=48,
+    max_batch_size=48,
+    kv_block_size=16,
+    target=CpuOptions(isa="avx2"),
 )
 PLAIN = CONFIG.model_copy(update={"embedding": "plain"})
 VOCABULARY, HIDDEN = 128, 64

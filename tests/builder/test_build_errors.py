@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from enginesmith.builder import compile as compile_module
 from enginesmith.builder.build import build
 from enginesmith.builder.check import BARS, INT4_BARS, compare
 from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.targets.cpu import target as cpu_target
+from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.errors import BuildError, CheckpointError, ToolchainError, UnsupportedModelError
 
-CONFIG = BuildConfig(dtype="fp32", max_num_tokens=16, max_batch_size=4, kv_block_size=16, isa="avx2", check=False)
+CONFIG = BuildConfig(
+    dtype="fp32", max_num_tokens=16, max_batch_size=4, kv_block_size=16, target=CpuOptions(isa="avx2"), check=False
+)
 
 
 @pytest.fixture
@@ -81,7 +84,7 @@ def test_an_interrupt_leaves_the_old_engine(llama: Path, output: Path, monkeypat
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compile_module, "write_weights", interrupt)
+    monkeypatch.setattr(cpu_target, "write_weights", interrupt)
     with pytest.raises(KeyboardInterrupt):
         build(llama, output, CONFIG)
     assert [path.name for path in output.parent.iterdir()] == ["engine"]
@@ -156,7 +159,7 @@ def test_a_disk_that_fills_up_names_the_output(llama: Path, output: Path, monkey
     def full(source: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(source))
 
-    monkeypatch.setattr(compile_module.shutil, "copyfile", full)
+    monkeypatch.setattr(cpu_target.shutil, "copyfile", full)
     with pytest.raises(BuildError, match=f"{output} could not be written: No space left"):
         build(llama, output, CONFIG)
     assert nothing_beside(output)

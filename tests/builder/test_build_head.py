@@ -12,11 +12,18 @@ from untied import EMBEDDING, HEAD, tensors_of, untied
 from enginesmith.builder.build import build
 from enginesmith.builder.check import BARS, HEAD_BARS, bars
 from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.quantization import rtn
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 
 CONFIG = BuildConfig(
-    dtype="fp32", head="int4", max_num_tokens=48, max_batch_size=48, kv_block_size=16, isa="avx2", check=False
+    dtype="fp32",
+    head="int4",
+    max_num_tokens=48,
+    max_batch_size=48,
+    kv_block_size=16,
+    target=CpuOptions(isa="avx2"),
+    check=False,
 )
 SCHEME = WeightScheme(WeightType.INT4, 32, symmetric=False)
 TOKENS = [(5 + 37 * i + i * i) % 128 for i in range(40)]

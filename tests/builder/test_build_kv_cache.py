@@ -12,9 +12,12 @@ from enginesmith.builder.build import build
 from enginesmith.builder.check import KV_BARS, bars
 from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.report import BuildReport
+from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.errors import BuildError, CheckpointError
 
-CONFIG = BuildConfig(dtype="fp32", max_num_tokens=48, max_batch_size=48, kv_block_size=16, isa="avx2")
+CONFIG = BuildConfig(
+    dtype="fp32", max_num_tokens=48, max_batch_size=48, kv_block_size=16, target=CpuOptions(isa="avx2")
+)
 LAYERS, KV_HEADS, HEAD_DIM = 2, 2, 16
 
 

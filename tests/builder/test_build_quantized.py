@@ -23,6 +23,7 @@ from quantized_models import (
 from enginesmith.builder.build import build
 from enginesmith.builder.check import BARS, load_reference, make_reference
 from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.checkpoint.checkpoint import open_checkpoint
 from enginesmith.checkpoint.layouts import bits
 from enginesmith.checkpoint.layouts import fp8 as fp8_layout
@@ -31,7 +32,9 @@ from enginesmith.progress import NoProgress
 
 pytestmark = pytest.mark.slow
 
-CONFIG = BuildConfig(dtype="fp32", max_num_tokens=48, max_batch_size=48, kv_block_size=16, isa="avx2")
+CONFIG = BuildConfig(
+    dtype="fp32", max_num_tokens=48, max_batch_size=48, kv_block_size=16, target=CpuOptions(isa="avx2")
+)
 Rng = np.random.Generator
 Quantizer = Callable[[Rng, str, int, int], Stored]
 

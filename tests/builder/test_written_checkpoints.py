@@ -12,6 +12,7 @@ from step_engine import StepEngine
 from enginesmith.builder.build import build
 from enginesmith.builder.check import compare, load_reference
 from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from enginesmith.checkpoint.folder import REPORT, CheckpointFolder
 from enginesmith.checkpoint.layouts.writers import writer_of
@@ -21,7 +22,9 @@ from enginesmith.quantization.scheme import ActivationScheme, LinearScheme, Weig
 
 pytestmark = pytest.mark.slow
 
-CONFIG = BuildConfig(dtype="fp32", max_num_tokens=48, max_batch_size=48, kv_block_size=16, isa="avx2", check=False)
+CONFIG = BuildConfig(
+    dtype="fp32", max_num_tokens=48, max_batch_size=48, kv_block_size=16, target=CpuOptions(isa="avx2"), check=False
+)
 TOKENS = [(3 + 37 * i) % 128 for i in range(40)]
 INT4, INT8, FP8 = WeightType.INT4, WeightType.INT8, WeightType.FP8
 SCHEMES = {

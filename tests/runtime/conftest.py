@@ -14,7 +14,8 @@ from enginesmith.atomic import new_folder
 from enginesmith.builder.targets.cpu.toolchain import find_compiler
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.runtime.engine_dir import write_engine
-from enginesmith.runtime.executors.abi import ABI_VERSION
+from enginesmith.runtime.executors.cpu_abi import ABI_VERSION
+from enginesmith.runtime.executors.cpu_target import CpuTarget
 from enginesmith.runtime.llm import LLM
 from enginesmith.runtime.manifest import (
     KvCacheSpec,
@@ -25,7 +26,6 @@ from enginesmith.runtime.manifest import (
     Manifest,
     ModelFacts,
     Quantization,
-    Target,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +102,6 @@ def toy_manifest() -> Manifest:
     """Small limits: prompts are chunked, batches are full, a full and a sliding-window cache group."""
     return Manifest(
         builder_version="test",
-        abi_version=ABI_VERSION,
         model=ModelFacts(
             name="toy",
             architecture="ToyForCausalLM",
@@ -123,13 +122,14 @@ def toy_manifest() -> Manifest:
             ),
         ),
         quantization=Quantization(scheme="fp32", linear_layers={"fp32": 2}),
-        target=Target(
+        target=CpuTarget(
             name="cpu",
             isa="avx2",
             cpu_flags=tuple(sorted(Isa.AVX2.cpu_flags)),
             library="cpu/engine.so",
             weights="weights.bin",
             weights_bytes=100,
+            abi_version=ABI_VERSION,
         ),
     )
 

@@ -13,8 +13,8 @@ import pytest
 from enginesmith import integrity
 from enginesmith.cache import cache_dir
 from enginesmith.errors import EngineError
-from enginesmith.runtime import engine_dir
 from enginesmith.runtime.engine_dir import open_engine, write_engine
+from enginesmith.runtime.executors import cpu_backend
 from enginesmith.runtime.llm import LLM
 from enginesmith.runtime.manifest import FORMAT_VERSION, Manifest, is_plain_relative
 
@@ -48,7 +48,6 @@ def test_what_was_written_is_read(folder: Path, toy_manifest: Manifest):
     assert set(engine.manifest.files) == {"cpu/engine.so", "weights.bin", "report.json"}
     assert replace(engine.manifest, files={}) == toy_manifest
     assert engine.weights == folder / "weights.bin"
-    assert engine.library == folder / "cpu" / "engine.so"
     assert next(iter(json.loads((folder / "engine.json").read_text()))) == "format_version"
     assert write_engine(folder, toy_manifest) == engine.manifest  # sealing again changes nothing
 
@@ -75,18 +74,26 @@ def test_paths_that_cannot_be(path: Any):
         LLM(path)
 
 
-@pytest.mark.parametrize("name", ["format_version", "abi_version"])
-def test_another_version(folder: Path, name: str):
-    edit(folder, lambda data: data.update({name: FORMAT_VERSION + 1}))
-    with pytest.raises(EngineError, match=rf"{name} 2, this enginesmith reads 1: rebuild.*\(test\)"):
+def test_another_format_names_the_command_that_rebuilds(folder: Path):
+    for version in (1, FORMAT_VERSION + 1):
+        edit(folder, lambda data, version=version: data.update(format_version=version))
+        with pytest.raises(
+            EngineError, match=rf"format {version}, .* reads {FORMAT_VERSION}; .*enginesmith build .* -o"
+        ):
+            open_engine(folder)
+    edit(folder, lambda data: data.pop("format_version"))
+    with pytest.raises(EngineError, match="format None"):
         open_engine(folder)
-    edit(folder, lambda data: data.pop(name))
-    with pytest.raises(EngineError, match=f"{name} None"):
+
+
+def test_another_c_interface(folder: Path):
+    edit(folder, lambda data: data["target"].update(abi_version=99))
+    with pytest.raises(EngineError, match=r"speaks ABI 99, this enginesmith \d+; .*enginesmith build"):
         open_engine(folder)
 
 
 def test_another_instruction_set(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(engine_dir, "machine_flags", lambda: frozenset({"avx2"}))
+    monkeypatch.setattr(cpu_backend, "machine_flags", lambda: frozenset({"avx2"}))
     with pytest.raises(EngineError, match="built for avx2, but this CPU lacks f16c, fma; rebuild here"):
         open_engine(folder)
 

@@ -1,8 +1,10 @@
-"""The cpu target as the builder sees it: a network and options in; a program with addresses, and its source, out."""
+"""The cpu target: a network and options in; a program with addresses, its source, and its library out."""
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ....checkpoint.layouts.kv_cache import KvScales
@@ -10,60 +12,132 @@ from ....errors import BuildError
 from ....plugins.cpu.isa import Isa, native_isa
 from ....plugins.linear.cpu.packing import layout_of_weight
 from ....plugins.registry import kernels
-from ....quantization.scheme import WeightType
+from ....progress import Progress
+from ....runtime.executors.cpu_abi import ABI_VERSION
+from ....runtime.executors.cpu_target import CpuTarget as CpuFacts
 from ...config import BuildConfig
 from ...lowering.lower import lower
 from ...lowering.memory_plan import plan_memory
-from ...lowering.program import Program, Tactic
+from ...lowering.program import Tactic
 from ...lowering.stored_rows import Stored
-from ...lowering.weights_file import plan_weights
+from ...lowering.weights_file import plan_weights, write_weights
+from ...passes.derived import Read
+from ..target import WEIGHTS, Plan
+from . import toolchain
 from .emit import EngineFacts, emit
+from .options import CpuOptions
 from .source.call import CpuCall
 
 if TYPE_CHECKING:
     from ...network import Network
 
+LIBRARY = "cpu/engine.so"
+
 
 @dataclass(frozen=True)
-class CpuPlan:
-    """Everything about an engine but the values of its weights."""
+class CpuCompilation:
+    """A compilation whose library goes into an engine's folder."""
 
-    program: Program
-    source: str
-    isa: Isa
-    config: BuildConfig
-    max_seq_len: int
+    running: toolchain.Compilation
+    library: Path
 
     @property
-    def scheme(self) -> WeightType:
-        """What the linear layers are stored as, all in all: what was asked for, or the least that a checkpoint has."""
-        return self.stored_type or WeightType(self.config.weights or self.config.dtype)
+    def cached(self) -> bool:
+        return self.running.cached
+
+    def wait(self) -> None:
+        shutil.copyfile(self.running.wait(), self.library)
+
+    def cancel(self) -> None:
+        self.running.cancel()
+
+
+@dataclass(frozen=True)
+class CpuPlan(Plan):
+    """A program for one instruction set, and its source."""
+
+    source: str
+    isa: Isa
+    with_compiler: toolchain.Compiler | None = None
+
+    def start_compiling(self, folder: Path) -> CpuCompilation:
+        library = folder / LIBRARY
+        library.parent.mkdir()
+        library.with_suffix(".cpp").write_text(self.source)
+        return CpuCompilation(toolchain.start_compiling(self.source, self.isa, self.with_compiler), library)
+
+    def pack(self, folder: Path, read: Read, progress: Progress) -> None:
+        write_weights(folder / WEIGHTS, self.program, partial(layout_of_weight, isa=self.isa), read, progress)
 
     def tactics(self) -> list[Tactic]:
-        """The kernels of fused operations that come in several variants."""
         calls = (call for call in self.program.calls if isinstance(call, CpuCall))
         return [tactic for call in calls if (tactic := call.tactic(self.isa)) is not None]
 
+    def facts(self) -> CpuFacts:
+        return CpuFacts(
+            name="cpu",
+            weights=WEIGHTS,
+            weights_bytes=self.program.weights_bytes,
+            isa=str(self.isa),
+            cpu_flags=tuple(sorted(self.isa.cpu_flags)),
+            library=LIBRARY,
+            abi_version=ABI_VERSION,
+        )
+
+
+@dataclass(frozen=True)
+class CpuHost:
+    """An instruction set to compile for, and a compiler."""
+
+    isa: Isa
+    with_compiler: toolchain.Compiler
+
     @property
-    def stored_type(self) -> WeightType | None:
-        """The least that is taken over from a quantized checkpoint."""
-        types = [weight.scheme.weight.type for weight in self.program.linear_weights if weight.stored]
-        return min(types, key=lambda type_: type_.bits, default=None)
+    def title(self) -> str:
+        return f"cpu {self.isa}"
+
+    @property
+    def compiler(self) -> str:
+        return (self.with_compiler.version.splitlines() or [self.with_compiler.name])[0]
+
+    def plan(
+        self,
+        network: "Network",
+        config: BuildConfig,
+        max_seq_len: int,
+        stored: Stored | None = None,
+        kv_scales: Mapping[str, KvScales] | None = None,
+    ) -> CpuPlan:
+        return plan(network, config, self.isa, max_seq_len, stored, kv_scales, self.with_compiler)
 
 
-def choose_isa(config: BuildConfig) -> Isa:
-    """The instruction set to compile for. Raises BuildError where the check could not run it on this machine."""
+class CpuTarget:
+    """x86-64 CPUs with AVX2 or more."""
+
+    def check_host(self, options: CpuOptions, *, runs_here: bool) -> CpuHost:
+        isa = choose_isa(options, runs_here=runs_here)
+        return CpuHost(isa, toolchain.find_compiler())
+
+    def machine(self) -> str:
+        return str(native_isa())
+
+
+TARGET = CpuTarget()
+
+
+def choose_isa(options: CpuOptions, *, runs_here: bool) -> Isa:
+    """The instruction set to compile for. Raises BuildError where this machine should run it and could not."""
     native = native_isa()
-    if config.isa == "native":
+    if options.isa == "native":
         if native is None:
             raise BuildError(
                 "this machine lacks AVX2, the least that cpu engines need; name an instruction set with --isa, "
                 "add --no-check, and run the engine elsewhere"
             )
         return native
-    wanted = Isa(config.isa)
+    wanted = Isa(options.isa)
     order = list(Isa)
-    if config.check and (native is None or order.index(wanted) > order.index(native)):
+    if runs_here and (native is None or order.index(wanted) > order.index(native)):
         raise BuildError(
             f"--isa {wanted} was asked for, but this machine has {native or 'not even AVX2'}, so the engine cannot be "
             "checked here; add --no-check to build it for another machine"
@@ -78,8 +152,9 @@ def plan(
     max_seq_len: int,
     stored: Stored | None = None,
     kv_scales: Mapping[str, KvScales] | None = None,
+    compiler: toolchain.Compiler | None = None,
 ) -> CpuPlan:
-    """Lower `network`, give every buffer and weight its place, and write the source."""
+    """Lower `network`, give every buffer and weight its place, and write the source. `compiler`: default, the best."""
     program = lower(network, config, kernels("cpu"), stored, kv_scales)
     plan_memory(program, config.max_num_tokens, config.max_batch_size)
     plan_weights(program, partial(layout_of_weight, isa=isa))
@@ -88,4 +163,4 @@ def plan(
         config,
         EngineFacts(f"{network.architecture} for {isa}", isa, max_seq_len, network.long_rope_after is not None),
     )
-    return CpuPlan(program, source, isa, config, max_seq_len)
+    return CpuPlan(program, config, max_seq_len, source, isa, compiler)

@@ -20,8 +20,10 @@ from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.cpu.packing import layout_of_weight
 from enginesmith.runtime.engine_dir import EngineDir
 from enginesmith.runtime.executors.cpu import CpuExecutor
+from enginesmith.runtime.executors.cpu_abi import ABI_VERSION
+from enginesmith.runtime.executors.cpu_target import CpuTarget
 from enginesmith.runtime.executors.executor import SequenceSlice
-from enginesmith.runtime.manifest import KvCacheSpec, KvDtype, Limits, Manifest, ModelFacts, Quantization, Target
+from enginesmith.runtime.manifest import KvCacheSpec, KvDtype, Limits, Manifest, ModelFacts, Quantization
 
 CONFIG = BuildConfig(dtype="fp32", max_num_tokens=40, max_batch_size=8, kv_block_size=16, check=False)
 _INPUTS = ("input_ids", "position_ids", "logits_rows")
@@ -98,7 +100,6 @@ def run_network(tmp_path: Path) -> Run:
 def _manifest(width: int, weights_bytes: int) -> Manifest:
     return Manifest(
         builder_version="0",
-        abi_version=1,
         model=ModelFacts(
             name="test", architecture="Test", model_type="test", vocab_size=width, num_layers=0, num_parameters=0,
             eos_token_ids=(),
@@ -106,9 +107,9 @@ def _manifest(width: int, weights_bytes: int) -> Manifest:
         limits=Limits(max_batch_size=CONFIG.max_batch_size, max_num_tokens=CONFIG.max_num_tokens, max_seq_len=64),
         kv_cache=KvCacheSpec(block_size=16, dtype=KvDtype.FP32, groups=()),
         quantization=Quantization(scheme="fp32"),
-        target=Target(
+        target=CpuTarget(
             name="cpu", isa="avx2", cpu_flags=(), library="engine.so", weights="weights.bin",
-            weights_bytes=weights_bytes,
+            weights_bytes=weights_bytes, abi_version=ABI_VERSION,
         ),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from enginesmith.runtime.executors import abi
+from enginesmith.runtime.executors import cpu_abi as abi
 
 HEADER = Path(__file__).parents[3] / "plugins" / "cpu" / "abi.h"
 

@@ -1,0 +1,26 @@
+"""What the manifest of a CPU engine says of its target."""
+
+from dataclasses import dataclass
+
+from ...errors import EngineError
+from ..manifest import Manifest, Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuTarget(Target):
+    """`cpu_flags`: what /proc/cpuinfo must list. `library`: a name in `files`. `abi_version`: of its C interface."""
+
+    isa: str
+    cpu_flags: tuple[str, ...]
+    library: str
+    abi_version: int
+
+    def files(self) -> tuple[str, ...]:
+        return (*super().files(), self.library)
+
+
+def cpu_facts(manifest: Manifest) -> CpuTarget:
+    """The CPU's part of a manifest. Raises EngineError for an engine of another target."""
+    if not isinstance(manifest.target, CpuTarget):
+        raise EngineError(f"an engine for target {manifest.target.name!r} does not run on the CPU")
+    return manifest.target
