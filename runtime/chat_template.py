@@ -48,14 +48,14 @@ class ChatTemplate:
         chat = [_message(message, index) for index, message in enumerate(messages)]
         if not chat:
             raise RequestError("messages is empty: a conversation needs at least one message")
-        final = _mark_final(chat) if continue_final_message else None
+        final = _mark_final(chat) if plain("continue_final_message", continue_final_message) else None
         context = {
             **self._special_tokens,
             "tools": plain("tools", tools),
             "documents": plain("documents", documents),
             **{name: plain(name, value) for name, value in variables.items()},
             "messages": chat,
-            "add_generation_prompt": add_generation_prompt and final is None,
+            "add_generation_prompt": bool(plain("add_generation_prompt", add_generation_prompt)) and final is None,
         }
         text = template_process.render(source, context)
         return text if final is None else _cut_at_mark(text, final)

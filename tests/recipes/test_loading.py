@@ -168,3 +168,12 @@ def test_calibration_data_beside_the_recipe_and_by_name(recipe: Path, tmp_path: 
         loaded = load(str(recipe), ["build.weights=null", f"quantize={{method: awq, calibration: {given}}}"])
         assert loaded.quantize is not None
         assert loaded.quantize.calibration == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("a: " + "[" * 501, "501 opening brackets"), ("#" * 300_000, "300000 char")]
+)
+def test_a_text_past_any_recipe(recipe: Path, text: str, said: str) -> None:
+    recipe.write_text(text)
+    with pytest.raises(RecipeError, match=said):
+        load(str(recipe))
