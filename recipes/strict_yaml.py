@@ -5,7 +5,6 @@ from typing import Any
 import yaml
 from yaml.constructor import ConstructorError
 
-
 _MOST_CHARACTERS, _MOST_BRACKETS = 1 << 18, 500
 
 
