@@ -1,6 +1,7 @@
 """Every error a user can meet. Each message says what was wrong, where, the limit, the value found, and what to do."""
 
 import reprlib
+from collections.abc import Iterable
 
 _brief = reprlib.Repr()
 _brief.maxlevel, _brief.maxstring, _brief.maxother, _brief.maxlong = 2, 80, 80, 80
@@ -12,6 +13,32 @@ def shown(value: object) -> str:
         return _brief.repr(value)
     except ValueError:  # Python prints no integer of more than 4300 digits
         return "an integer too long to show"
+
+
+def reason(error: BaseException) -> str:
+    """What another library's error says, as a message shows it: on one line, of at most 300 characters."""
+    line = " ".join(str(error).split()) or type(error).__name__
+    return line if len(line) <= 300 else line[:297] + "..."
+
+
+def cannot_read(path: object, error: OSError) -> str:
+    """What a message says of a file or folder that could not be read; a want of permission is called that."""
+    if isinstance(error, PermissionError):
+        return f"{shown_path(path)}: no permission to read it; change its permissions, or those of its folder"
+    return f"{shown_path(path)}: cannot be read: {error.strerror or error}"
+
+
+def shown_path(path: object) -> str:
+    """A path as a message shows it: the beginning of one that is longer than any file system takes."""
+    text = str(path)
+    return text if len(text) <= 1024 else text[:200] + "..."
+
+
+def listed(items: Iterable[str], most: int = 10) -> str:
+    """Names as a message lists them: the first few, and how many more there are."""
+    names = list(items)
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(name if len(name) <= 120 else name[:117] + "..." for name in names[:most]) + more
 
 
 def size(count: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .errors import shown, size
+from .errors import cannot_read, shown, size
 
 MAX_BYTES = 128 << 20  # the largest tokenizer.json known has 34 MB
 MAX_DEPTH = 64
@@ -41,10 +41,8 @@ def read_bytes(path: Path, raises: Callable[[str], Exception], *, max_bytes: int
             return file.read(max_bytes)
     except FileNotFoundError:
         raise raises(f"{path}: no such file") from None
-    except PermissionError:
-        raise raises(f"{path}: no permission to read it; change its permissions, or its folder's") from None
     except OSError as error:
-        raise raises(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise raises(cannot_read(path, error)) from error
 
 
 def parse_object(data: bytes, path: Path, raises: Callable[[str], Exception], advice: str = "") -> dict[str, Any]:

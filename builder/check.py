@@ -5,7 +5,6 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,8 +19,8 @@ from ..runtime.executors.executor import Executor, SequenceSlice
 from ..runtime.executors.registry import open_executor
 from .checkpoint_tokenizer import tokenizer_of
 from .config import BuildConfig
-from .dequantized import load_dequantized
 from .lowering.schemes import DEFAULT_INT4_GROUP
+from .reference import forward, load_dequantized, load_reference
 from .report import CheckResult
 from .targets.target import Plan
 
@@ -170,26 +169,10 @@ def reference_logits(weights: Weights, prompts: list[list[int]]) -> Iterator[np.
     torch.set_num_threads(max(1, threads // 2))  # the compiler runs beside it, and OpenMP's barriers spin
     try:
         model = load_dequantized(weights) if weights.stored else load_reference(weights.checkpoint)
-        with torch.inference_mode():
-            for prompt in prompts:
-                yield model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0].float().numpy()
+        for prompt in prompts:
+            yield forward(model, prompt)
     finally:
         torch.set_num_threads(threads)
-
-
-def load_reference(checkpoint: Checkpoint) -> Any:
-    """The torch module, in float32. Raises BuildError where Transformers cannot load it."""
-    import torch
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()  # the build shows its own
-    kwargs: dict[str, Any] = {"dtype": torch.float32, "local_files_only": True, "attn_implementation": "eager"}
-    try:
-        return AutoModelForCausalLM.from_pretrained(checkpoint.path, **kwargs).eval()
-    except (OSError, ValueError, RuntimeError) as error:
-        message = f"Transformers cannot load {checkpoint.path} for the check: {error}; --no-check builds without it"
-        raise BuildError(message) from error
 
 
 @contextmanager

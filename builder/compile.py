@@ -9,7 +9,6 @@ from ..blame import could_not_write
 from ..checkpoint.checkpoint import open_checkpoint
 from ..checkpoint.layouts.layout import Layout
 from ..checkpoint.layouts.registry import layout_of
-from ..checkpoint.sizes import check_sizes
 from ..checkpoint.tokenizer_files import has_tokenizer
 from ..checkpoint.weights import bind_weights
 from ..errors import BuildError
@@ -43,7 +42,6 @@ def compile_engine(
     opened = open_checkpoint(checkpoint, progress)
     layout = layout_of(opened)
     _check_scheme(config, layout)
-    check_sizes(opened)
     max_seq_len = choose_max_seq_len(opened, config)
     if config.kv_cache is None and layout is not None and layout.kv_cache is not None:
         config = config.model_copy(update={"kv_cache": layout.kv_cache.type.value})

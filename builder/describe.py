@@ -74,9 +74,15 @@ def model_facts(checkpoint: Checkpoint, network: "Network", plan: Plan) -> Model
 
 
 def model_name(checkpoint: Checkpoint) -> str:
-    """The name the checkpoint gives itself, else that of its folder."""
+    """The name the checkpoint gives itself, else that of its repository in a Hub cache, else that of its folder."""
     name = checkpoint.config.get("_name_or_path")
-    return name if isinstance(name, str) and name and not Path(name).is_absolute() else checkpoint.path.resolve().name
+    if isinstance(name, str) and name and not Path(name).is_absolute():
+        return name
+    folder = checkpoint.path.resolve()
+    repository = folder.parent.parent.name  # models--org--name/snapshots/<commit>
+    if folder.parent.name == "snapshots" and repository.startswith("models--"):
+        return repository.removeprefix("models--").replace("--", "/", 1)
+    return folder.name
 
 
 def kv_cache_of(plan: Plan) -> KvCacheSpec:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, listed
 from .checkpoint import Checkpoint
 from .layouts.layout import QuantizedModules
 from .safetensors import DTYPES
@@ -18,6 +18,7 @@ _COMPUTED = re.compile(
 )
 _FLOATS = frozenset(DTYPES[name] for name in ("F64", "F32", "F16", "BF16"))
 _COMPARE_BYTES = 16 << 20
+_MAX_LINES = 40  # of a message
 
 
 @dataclass
@@ -97,13 +98,15 @@ def _raise_if_any(checkpoint: Checkpoint, offenders: _Offenders) -> None:
     lines = []
     for title, names in (("missing", offenders.missing), ("unexpected", offenders.unexpected)):
         if names:
-            lines.append(f"  {title} ({len(names)}): {', '.join(_compact(names))}")
+            lines.append(f"  {title} ({len(names)}): {listed(_compact(names), 20)}")
     for title, groups in (("wrong shape", offenders.wrong_shape), ("wrong dtype", offenders.wrong_dtype)):
-        lines += [f"  {title}: {', '.join(_compact(names))}: {what}" for what, names in groups.items()]
+        lines += [f"  {title}: {listed(_compact(names), 20)}: {what}" for what, names in groups.items()]
     lines += [f"  {what}" for what in offenders.quantized]
+    if len(lines) > _MAX_LINES:
+        lines[_MAX_LINES:] = [f"  and {len(lines) - _MAX_LINES} lines more"]
     if offenders.untied:
         lines.append(
-            f"  differs from the tensor it is tied to: {', '.join(offenders.untied)}"
+            f"  differs from the tensor it is tied to: {listed(offenders.untied)}"
             " (set tie_word_embeddings to false in config.json if the model was trained untied)"
         )
     if not lines:

@@ -6,6 +6,8 @@ from pathlib import Path
 from ..errors import ChatTemplateError, CheckpointError, shown, size
 from ..json_files import read_bytes
 from .config import read_optional_json
+from .files import exists
+from .lfs_pointer import is_lfs_pointer, lfs_pointer_message
 
 DEFAULT = "default"
 DEFAULT_FILE = "chat_template.jinja"
@@ -37,7 +39,7 @@ def find_chat_templates(folder: Path) -> dict[str, str]:
 def template_files(folder: Path) -> list[Path]:
     """The files that hold one template each, the default one first."""
     default = folder / DEFAULT_FILE
-    return [*([default] if default.exists() else []), *sorted((folder / OTHERS_FOLDER).glob("*.jinja"))]
+    return [*([default] if exists(default) else []), *sorted((folder / OTHERS_FOLDER).glob("*.jinja"))]
 
 
 def save_chat_templates(templates: dict[str, str], output: Path) -> None:
@@ -54,7 +56,10 @@ def _name(path: Path) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return read_bytes(path, ChatTemplateError, max_bytes=_MAX_BYTES).decode()
+        data = read_bytes(path, ChatTemplateError, max_bytes=_MAX_BYTES)
+        if is_lfs_pointer(data):
+            raise ChatTemplateError(lfs_pointer_message(path))
+        return data.decode()
     except UnicodeDecodeError as error:
         raise ChatTemplateError(f"{path}: not text in UTF-8: {error.reason} at byte {error.start}") from None
 

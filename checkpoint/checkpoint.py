@@ -7,21 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, shown
 from ..progress import NoProgress, Progress
 from . import tokenizer_files
 from .config import decoder_config, read_config, read_optional_json
+from .files import exists, expanded
 from .safetensors import TensorInfo
+from .sizes import check_sizes
 from .tensor_index import TensorReader, index_tensors
 
 
 def open_checkpoint(path: str | Path, progress: Progress | None = None) -> "Checkpoint":
     """Open a Hugging Face folder, or a .gguf file (imported into the cache first, `gguf.py`).
 
-    Raises CheckpointError where it is not a checkpoint, is damaged or incomplete. No weight is read.
+    Raises CheckpointError where it is not a checkpoint, is damaged or incomplete, or states sizes that its weights
+    cannot have. No weight is read.
     """
-    folder = Path(path).expanduser()
-    if not folder.exists():
+    folder = expanded(path)
+    if not exists(folder):
         raise CheckpointError(f"{folder}: no such file or folder.")
     if not folder.is_dir():
         if folder.suffix.lower() != ".gguf":
@@ -29,12 +32,14 @@ def open_checkpoint(path: str | Path, progress: Progress | None = None) -> "Chec
         from .gguf import import_gguf
 
         folder = import_gguf(folder, progress or NoProgress())
-    return Checkpoint(
+    checkpoint = Checkpoint(
         path=folder,
         config=read_config(folder),
         generation_config=read_optional_json(folder / "generation_config.json"),
         tensors=index_tensors(folder),
     )
+    check_sizes(checkpoint)
+    return checkpoint
 
 
 @dataclass(frozen=True)
@@ -85,5 +90,5 @@ def _ids(value: object, source: Path) -> list[int]:
     """An id, or a list of them; negative ids stand for none in old configs."""
     values: list[Any] = value if isinstance(value, list) else [] if value is None else [value]
     if any(type(item) is not int for item in values):
-        raise CheckpointError(f"{source}: eos_token_id should be a number or a list of numbers, found {value!r}.")
+        raise CheckpointError(f"{source}: eos_token_id should be a number or a list of numbers, found {shown(value)}.")
     return [item for item in values if item >= 0]

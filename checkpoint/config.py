@@ -7,26 +7,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError
-from ..json_files import read_object
+from ..errors import CheckpointError, shown
+from ..json_files import parse_object, read_bytes
+from .files import exists, refuse_pointer
 
 _POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx", "max_sequence_length", "max_seq_len", "seq_length")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in `path`. Raises CheckpointError where it cannot be read or is not an object."""
-    return read_object(path, CheckpointError, "download the file again")
+    data = read_bytes(path, CheckpointError)
+    refuse_pointer(path, data)
+    return parse_object(data, path, CheckpointError, "download the file again")
 
 
 def read_optional_json(path: Path) -> dict[str, Any]:
     """`read_json`, or an empty dict where there is no such file."""
-    return read_json(path) if path.exists() else {}
+    return read_json(path) if exists(path) else {}
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """The raw config.json of a checkpoint folder. Raises CheckpointError where it is absent or names no model."""
     path = folder / "config.json"
-    if not path.exists():
+    if not exists(path):
         raise CheckpointError(
             f"{folder}: not a checkpoint: there is no config.json in it. Give a Hugging Face model folder "
             "(config.json and *.safetensors) or a .gguf file."
@@ -80,6 +83,11 @@ def head_dim(config: Mapping[str, Any]) -> int | None:
     return hidden // heads
 
 
+def vocab_size(config: Mapping[str, Any]) -> int | None:
+    """Rows of the table of token embeddings."""
+    return _first_int(decoder_config(config), "vocab_size")
+
+
 def num_layers(config: Mapping[str, Any]) -> int | None:
     """Decoder layers."""
     return _first_int(decoder_config(config), "num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -101,7 +109,7 @@ def rope_parameters(config: Mapping[str, Any]) -> dict[str, Any] | None:
     stated = decoder.get("rope_parameters") or decoder.get("rope_scaling") or {}
     theta = decoder.get("rope_theta")
     if not isinstance(stated, Mapping):
-        raise CheckpointError(f"config.json: rope_scaling should be an object, found {stated!r}.")
+        raise CheckpointError(f"config.json: rope_scaling should be an object, found {shown(stated)}.")
     if not stated and theta is None:
         return None
     if stated and all(isinstance(value, Mapping) for value in stated.values()):

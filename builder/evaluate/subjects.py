@@ -18,9 +18,8 @@ from ...runtime.engine_dir import MANIFEST, open_engine
 from ...runtime.executors.executor import Executor, SequenceSlice
 from ...runtime.executors.registry import open_executor
 from ...runtime.tokenizer import Tokenizer, load_tokenizer
-from ..check import load_reference
 from ..checkpoint_tokenizer import tokenizer_of
-from ..dequantized import load_dequantized
+from ..reference import forward, load_dequantized, load_reference
 
 
 class Subject(ABC):
@@ -102,11 +101,7 @@ class CheckpointSubject(Subject):
         self.vocab_size = int(self.model.get_output_embeddings().weight.shape[0])
 
     def logits(self, tokens: Sequence[int], rows: int) -> np.ndarray:
-        import torch
-
-        with torch.inference_mode():
-            outputs = self.model(input_ids=torch.tensor([list(tokens)]), use_cache=False, logits_to_keep=rows)
-            return outputs.logits[0, -rows:].float().numpy()
+        return forward(self.model, tokens, logits_to_keep=rows)[-rows:]
 
     def close(self) -> None:
         self.model = None

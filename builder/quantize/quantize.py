@@ -8,7 +8,6 @@ from ...checkpoint.checkpoint import Checkpoint, open_checkpoint
 from ...checkpoint.folder import REPORT, CheckpointFolder
 from ...checkpoint.layouts.registry import layout_of
 from ...checkpoint.layouts.writers import writer_of
-from ...checkpoint.sizes import check_sizes
 from ...checkpoint.weights import bind_weights
 from ...errors import BuildError, OptionError, shown
 from ...progress import NoProgress, Progress
@@ -44,7 +43,6 @@ def quantize(
     _require_config(config)
     opened = open_checkpoint(checkpoint, progress)
     _refuse_quantized(opened)
-    check_sizes(opened)
     writer = writer_of(config.format, config.scheme, config.kv_cache, per_tensor=config.per_tensor)
     max_seq_len = choose_max_seq_len(opened, BuildConfig())
     with progress.task("trace"):

@@ -1,8 +1,10 @@
 """The steps of a trace that was not in the cache."""
 
+import io
+import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 import onnx_ir as ir
@@ -50,17 +52,20 @@ def build_network(config: dict[str, Any], max_seq_len: int, progress: Progress) 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep warnings that libraries give about each other from the user."""
-    from transformers.utils import logging
+    """Keep from the user what libraries warn of, log, and print of graphs that they fail on."""
+    from transformers.utils import logging as transformers_logging
 
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()
+    verbosity = transformers_logging.get_verbosity()
+    disabled = logging.root.manager.disable
+    transformers_logging.set_verbosity_error()
+    logging.disable(logging.CRITICAL)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.set_verbosity(verbosity)
+        logging.disable(disabled)
+        transformers_logging.set_verbosity(verbosity)
 
 
 def convert(program: torch.export.ExportedProgram, tied: dict[str, str]) -> ir.Graph:

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import CacheError
 from ...kept import find, keep
 from ..network import Network
-from .config_facts import depends_on_length, without_storage
+from .config_facts import cleaned, depends_on_length
 
 _LIBRARIES = ("torch", "transformers", "onnx_ir")
 _FILE = "network.onnx"
@@ -19,7 +19,7 @@ _FILE = "network.onnx"
 def key(config: dict[str, Any], max_seq_len: int) -> str:
     """A digest of everything that a trace depends on."""
     facts = {
-        "config": without_storage(config),
+        "config": cleaned(config),
         "versions": {library: version(library) for library in _LIBRARIES},
         "source": _source_digest(),
         "max_seq_len": max_seq_len if depends_on_length(config) else None,

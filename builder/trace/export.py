@@ -7,10 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch._decomp import decomposition_table
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from ...errors import UnsupportedModelError
+from ...errors import UnsupportedModelError, reason
 from . import aten_elementwise, aten_math, aten_shape, ops, rotary  # noqa: F401  (handlers register themselves)
 from .convert import unsupported_operators
+
+# What torch.export says of a loop over tokens, or of chunks of them.
+_FIXED_LENGTH = ("specialized it to be a constant", "Constraints violated (T)")
 
 INPUT_NAMES = ("input_ids", "position_ids", "logits_rows")
 
@@ -62,13 +66,17 @@ def _reason(model: nn.Module, error: Exception) -> str:
         if isinstance(cause, UnsupportedModelError):
             return f"{type(model).__name__}: {cause}"
         cause = cause.__cause__ or cause.__context__
-    if "specialized it to be a constant" in str(error):  # torch.export of a loop over tokens
+    name = type(model).__name__
+    if any(sign in str(error) for sign in _FIXED_LENGTH):
         return (
-            f"{type(model).__name__} fixes the number of tokens, as a recurrence or a scan over them does: an "
-            "operation that engines lack, for between tokens they know attention alone"
+            f"{name} fixes the number of tokens, as a recurrence or a scan over them does: an operation that engines "
+            "lack, for between tokens they know attention alone"
         )
-    first_line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return f"{type(model).__name__} cannot be traced: {type(error).__name__}: {first_line.strip()}"
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return (
+            f"{name} lets values decide what it computes, as routing in Python does: engines compute the same for all"
+        )
+    return f"{name} cannot be traced: {type(error).__name__}: {reason(error)}"
 
 
 def _decompose(model: nn.Module, program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

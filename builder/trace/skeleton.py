@@ -1,60 +1,84 @@
 """A checkpoint's Transformers model without its weights."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ...errors import UnsupportedModelError
+from ...errors import UnsupportedModelError, reason, shown, size
 from . import attention
-from .config_facts import without_storage
+from .config_facts import cleaned
 from .rope_update import freeze_rope
 
+_MAX_BUFFERS = 1 << 30
 
-def make_config(config: dict):
-    """The Transformers config object of a raw config.json. Raises UnsupportedModelError for an unknown model type."""
-    from transformers import CONFIG_MAPPING
+
+def causal_class(config: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The Transformers class of a raw config.json's causal language model, and its config object, cleaned.
+
+    Raises UnsupportedModelError for a model type without one, and for values that the config class refuses.
+    """
+    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
     model_type = str(config.get("model_type"))
     if model_type not in CONFIG_MAPPING:
         remote = " (its own code, named by auto_map, is never run)" if "auto_map" in config else ""
         raise UnsupportedModelError(
-            f"config.json: model_type {model_type!r} is not one that Transformers knows{remote}; "
+            f"config.json: model_type {shown(model_type)} is not one that Transformers knows{remote}; "
             "a newer Transformers may know it"
         )
+    config_class: Any = CONFIG_MAPPING[model_type]
+    if config_class not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise UnsupportedModelError(f"config.json: model_type {model_type!r} has no causal language model")
+    model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[config_class]
     try:
-        return CONFIG_MAPPING[model_type].from_dict(without_storage(config))
+        hf_config = config_class.from_dict(cleaned(config))
+        if model_class.config_class is config_class.sub_configs.get("text_config"):
+            hf_config = hf_config.get_text_config()
     except Exception as error:
-        raise UnsupportedModelError(f"config.json: Transformers refuses this {model_type!r} config: {error}") from error
+        raise UnsupportedModelError(
+            f"config.json: Transformers refuses this {model_type!r} config: {reason(error)}"
+        ) from error
+    return model_class, hf_config
 
 
-def make_skeleton(config: dict, length: int, attention_name: str = attention.NAME) -> nn.Module:
+def make_skeleton(config: Mapping[str, Any], length: int, attention_name: str = attention.NAME) -> nn.Module:
     """The model in float32 with parameters on "meta" and real buffers; its rotary frequencies are those of sequences of
     `length` tokens.
 
     `attention_name`: an attention implementation of Transformers; by default the one that is traced.
     """
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoModelForCausalLM
-
-    hf_config = make_config(config)
-    if type(hf_config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise UnsupportedModelError(f"config.json: model_type {config['model_type']!r} has no causal language model")
+    model_class, hf_config = causal_class(config)
     attention.register_attention()
     try:
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(hf_config, dtype=torch.float32, attn_implementation=attention_name)
+            model = model_class._from_config(hf_config, dtype=torch.float32, attn_implementation=attention_name)
     except Exception as error:
-        interface = "it does not use Transformers' attention interface" if attention_name in str(error) else str(error)
-        if isinstance(error, KeyError):  # whose text is the bare key: an activation or rope type
+        interface = reason(error)
+        if attention_name in str(error):
+            interface = "it does not use Transformers' attention interface"
+        elif isinstance(error, KeyError):  # whose text is the bare key: an activation or rope type
             interface = f"config.json names {interface}, which Transformers does not know"
         raise UnsupportedModelError(f"model_type {config['model_type']!r} cannot be built: {interface}") from error
     model.eval().requires_grad_(False)
     model.tie_weights()
+    _require_small_buffers(model)
     _fill_buffers(model, model)
     freeze_rope(model, length)
     _require_finite_buffers(model)
     return model
+
+
+def _require_small_buffers(model: nn.Module) -> None:
+    """Buffers get memory, unlike parameters: tables by position of a model for endless sequences would fill it."""
+    needed = sum(buffer.nbytes for buffer in model.buffers())
+    if needed > _MAX_BUFFERS:
+        raise UnsupportedModelError(
+            f"config.json: {type(model).__name__} would make tables of {size(needed)}; the limit is "
+            f"{size(_MAX_BUFFERS)}. Check the longest sequence that it states (max_position_embeddings)"
+        )
 
 
 def _require_finite_buffers(model: nn.Module) -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...errors import CheckpointError
+from ...errors import CheckpointError, shown
 from ..checkpoint import Checkpoint
+from ..files import exists
 from .awq import awq_layout
 from .compressed_tensors import CompressedTensorsLayout
 from .fbgemm_fp8 import FbgemmFp8Layout
@@ -46,12 +47,12 @@ def _unnamed(config: Mapping[str, object]) -> str:
 
 def _see_that_nothing_else_says_so(checkpoint: Checkpoint) -> None:
     for name, method in _ELSEWHERE.items():
-        if (checkpoint.path / name).exists():
+        if exists(checkpoint.path / name):
             raise _not_read(checkpoint, f"{method} ({name})")
 
 
 def _not_read(checkpoint: Checkpoint, method: str) -> CheckpointError:
     return CheckpointError(
-        f"{checkpoint.path}: its weights are already quantized by the method {method!r}, which is not read; known: "
-        f"{', '.join(_LAYOUTS)}. Use another quantization of this model, or the unquantized checkpoint."
+        f"{checkpoint.path}: its weights are already quantized by the method {shown(method)}, which is not read; "
+        f"known: {', '.join(_LAYOUTS)}. Use another quantization of this model, or the unquantized checkpoint."
     )

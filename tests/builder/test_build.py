@@ -9,8 +9,8 @@ from step_engine import StepEngine
 from tiny_models import FAMILIES
 
 from enginesmith.builder.build import build
-from enginesmith.builder.check import load_reference
 from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.reference import load_reference
 from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.checkpoint.checkpoint import open_checkpoint
 

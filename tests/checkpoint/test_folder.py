@@ -28,7 +28,7 @@ ALL = {name: tensor for shard in SHARDS.values() for name, tensor in shard.items
 def source(tmp_path: Path) -> Checkpoint:
     folder = tmp_path / "source"
     folder.mkdir()
-    save_file({"a": np.ones(2, np.float32)}, folder / "model.safetensors", {"format": "pt"})
+    save_file({"a": np.ones(3, np.float32)}, folder / "model.safetensors", {"format": "pt"})
     (folder / "config.json").write_text('{"model_type": "llama", "hidden_size": 3}')
     for name in ("tokenizer.json", "tokenizer.model", "generation_config.json", "chat_template.jinja", "merges.txt"):
         (folder / name).write_text(f"{{}}{name}" if name.endswith(("jinja", "txt", "model")) else "{}")

@@ -28,10 +28,15 @@ def checkpoint(**changes: Any) -> Checkpoint:
         ("num_key_value_heads", -2, "number of key and value heads is -2"),
         ("hidden_size", 9001, "hidden size is 9001, but"),
         ("head_dim", 10**9, "size of a head is 1000000000, but"),
+        ("vocab_size", 10**12, "size of the vocabulary is 1000000000000, but"),
+        ("n_layer", 10**9, "n_layer is 1000000000, but"),  # another name of the same: a model class may take either
+        ("num_local_experts", 10**6, "num_local_experts is 1000000, but"),
+        ("vision_config", {"num_hidden_layers": 10**7}, "num_hidden_layers is 10000000, but"),
+        ("max_position_embeddings", 2**31, "longest sequence is 2147483648, and must be at most 2147483647"),
         ("max_position_embeddings", 1, "longest sequence is 1, and must be at least 2"),
     ],
 )
-def test_impossible_sizes(key: str, value: int, message: str):
+def test_impossible_sizes(key: str, value: object, message: str):
     with pytest.raises(CheckpointError, match=message):
         check_sizes(checkpoint(**{key: value}))
 

@@ -56,6 +56,14 @@ def test_all_missing_shards_are_listed(make_checkpoint) -> None:
         index_tensors(folder)
 
 
+def test_a_message_names_the_first_of_many_shards(make_checkpoint) -> None:
+    folder = make_checkpoint(TENSORS, shards=2)
+    rewrite_index(folder, {f"x{i}": f"{i:06}{'y' * 200}.safetensors" for i in range(200_000)})
+    with pytest.raises(CheckpointError, match=r"200000 of 200002 weight files are missing.* and 199990 more") as caught:
+        index_tensors(folder)
+    assert len(str(caught.value)) < 2000
+
+
 def test_all_tensors_that_a_shard_lacks_are_listed(make_checkpoint) -> None:
     folder = make_checkpoint(TENSORS, shards=2)
     rewrite_index(folder, {"x": "model-00001-of-00002.safetensors", "y": "model-00002-of-00002.safetensors"})

@@ -36,7 +36,7 @@ def reference(smollm2: Path) -> Iterator[Any]:
     """The module of Transformers, in float32. One thread: on a busy machine several wait for each other."""
     import torch
 
-    from enginesmith.builder.check import load_reference
+    from enginesmith.builder.reference import load_reference
     from enginesmith.checkpoint.checkpoint import open_checkpoint
 
     threads = torch.get_num_threads()

@@ -8,9 +8,9 @@ import pytest
 import torch
 from tiny_models import FAMILIES
 
-from enginesmith.builder.check import load_reference
 from enginesmith.builder.quantize.blocks import block_of, blocks_of
 from enginesmith.builder.quantize.layered import LayeredModel
+from enginesmith.builder.reference import load_reference
 from enginesmith.builder.trace.trace import trace
 from enginesmith.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from enginesmith.checkpoint.weights import bind_weights
