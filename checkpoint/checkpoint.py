@@ -38,7 +38,7 @@ def open_checkpoint(path: str | Path, progress: Progress | None = None) -> "Chec
         generation_config=read_optional_json(folder / "generation_config.json"),
         tensors=index_tensors(folder),
     )
-    check_sizes(checkpoint)
+    check_sizes(folder / "config.json", checkpoint.config, checkpoint.tensors.values())
     return checkpoint
 
 

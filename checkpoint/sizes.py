@@ -1,14 +1,13 @@
 """Whether the sizes in config.json can be those of the weights: asked before a model of these sizes is made."""
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from ..errors import CheckpointError, shown
 from . import config as facts
-
-if TYPE_CHECKING:
-    from .checkpoint import Checkpoint
+from .safetensors import TensorInfo
 
 # Numbers of modules, whatever a model class calls them: it makes them in a loop.
 _COUNT = re.compile(r"(layers?|blocks|codebooks|depth|experts|groups|quantizers)$")
@@ -17,14 +16,13 @@ _FEW = 4096  # so many modules take no time, whether or not there are tensors fo
 _LONGEST = 2**31 - 1
 
 
-def check_sizes(checkpoint: "Checkpoint") -> None:
+def check_sizes(path: Path, config: Mapping[str, Any], infos: Collection[TensorInfo]) -> None:
     """Raise CheckpointError for sizes below 1, or beyond what the stored tensors could fill.
 
     A model with more layers than tensors, or wider than all of its weights, would take memory and time without end
-    before `bind` could say that it does not fit.
+    before `bind` could say that it does not fit. `path`: of config.json.
     """
-    config = checkpoint.config
-    elements, tensors = max(checkpoint.num_parameters, 1), len(checkpoint.tensors)
+    tensors, elements = len(infos), sum(info.nbytes // info.dtype.itemsize for info in infos)
     limits = {
         "the number of layers": (facts.num_layers(config), 1, tensors),
         "the number of attention heads": (facts.num_attention_heads(config), 1, elements),
@@ -32,26 +30,22 @@ def check_sizes(checkpoint: "Checkpoint") -> None:
         "the hidden size": (facts.hidden_size(config), 1, elements),
         "the size of a head": (facts.head_dim(config), 1, elements),
         "the size of the vocabulary": (facts.vocab_size(config), 1, elements),
-        "the longest sequence": (facts.max_positions(config), 2, None),
+        **{key: (found, 0, max(tensors, _FEW)) for key, found in _counts(config)},
     }
     for what, (found, least, most) in limits.items():
-        if found is not None:
-            _check(checkpoint, what, found, least, most)
-    for key, found in _counts(config):
-        _check(checkpoint, key, found, 0, max(tensors, _FEW))
+        if found is not None and found > most:
+            raise CheckpointError(
+                f"{path}: {what} is {shown(found)}, but the weights have only {tensors} tensors of {elements} "
+                "elements. Check that config.json belongs to these weights."
+            )
+        _check_range(path, what, found, least, most)
+    _check_range(path, "the longest sequence", facts.max_positions(config), 2, _LONGEST)
 
 
-def _check(checkpoint: "Checkpoint", what: str, found: int, least: int, most: int | None) -> None:
-    where = f"{checkpoint.path / 'config.json'}: {what} is {shown(found)}"
-    if found < least:
-        raise CheckpointError(f"{where}, and must be at least {least}.")
-    if most is None and found > _LONGEST:
-        raise CheckpointError(f"{where}, and must be at most {_LONGEST}.")
-    if most is not None and found > most:
-        raise CheckpointError(
-            f"{where}, but the weights have only {len(checkpoint.tensors)} tensors of "
-            f"{checkpoint.num_parameters} elements. Check that config.json belongs to these weights."
-        )
+def _check_range(path: Path, what: str, found: int | None, least: int, most: int) -> None:
+    if found is not None and not least <= found <= most:
+        limit = f"at least {least}" if found < least else f"at most {most}"
+        raise CheckpointError(f"{path}: {what} is {shown(found)}, and must be {limit}.")
 
 
 def _counts(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:

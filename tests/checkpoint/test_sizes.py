@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from enginesmith.checkpoint.checkpoint import Checkpoint
 from enginesmith.checkpoint.safetensors import TensorInfo
 from enginesmith.checkpoint.sizes import check_sizes
 from enginesmith.errors import CheckpointError
@@ -14,9 +13,9 @@ from enginesmith.errors import CheckpointError
 GOOD = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64, "head_dim": 16}
 
 
-def checkpoint(**changes: Any) -> Checkpoint:
+def check(**changes: Any) -> None:
     info = TensorInfo("a", np.dtype("f4"), (50, 60), Path("x"), 0, 12000)
-    return Checkpoint(Path("model"), GOOD | changes, {}, dict.fromkeys("abc", info))
+    check_sizes(Path("config.json"), GOOD | changes, [info] * 3)
 
 
 @pytest.mark.parametrize(
@@ -38,9 +37,9 @@ def checkpoint(**changes: Any) -> Checkpoint:
 )
 def test_impossible_sizes(key: str, value: object, message: str):
     with pytest.raises(CheckpointError, match=message):
-        check_sizes(checkpoint(**{key: value}))
+        check(**{key: value})
 
 
 def test_possible_sizes():
-    check_sizes(checkpoint(num_hidden_layers=3, hidden_size=9000, max_position_embeddings=10**7))
-    check_sizes(checkpoint(head_dim=None, num_key_value_heads=None))
+    check(num_hidden_layers=3, hidden_size=9000, max_position_embeddings=10**7)
+    check(head_dim=None, num_key_value_heads=None)
