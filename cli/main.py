@@ -27,7 +27,7 @@ _COMMANDS = {
 
 # What the extra `build` brings; a plain install only runs engines.
 BUILD_LIBRARIES = frozenset(
-    {"torch", "transformers", "onnx", "onnx_ir", "onnxscript", "safetensors", "ml_dtypes", "gguf", "huggingface_hub"}
+    {"torch", "transformers", "onnx", "onnx_ir", "safetensors", "ml_dtypes", "gguf", "huggingface_hub"}
 )
 
 USAGE_ERROR = 2

@@ -33,7 +33,6 @@ HEAVY = {
     "transformers",
     "onnx",
     "onnx_ir",
-    "onnxscript",
     "safetensors",
     "ml_dtypes",
     "gguf",

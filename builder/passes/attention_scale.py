@@ -8,7 +8,6 @@ rotary embeddings (all linear) that nothing else reads: the attention's scale ta
 import onnx_ir as ir
 
 from . import graph as g
-from .views import VIEWS
 
 
 def fold_attention_scales(graph: ir.Graph) -> int:
@@ -26,7 +25,7 @@ def _fold(attention: ir.Node, position: int) -> bool:
             attention.attributes["scale"] = ir.AttrFloat32("scale", scale)
             g.replace(value, source)
             return True
-        if not g.is_op(node, "Transpose", *VIEWS) and not g.is_op(node, "RotaryEmbedding", domain=g.DOMAIN):
+        if not g.is_op(node, "Transpose", "Reshape") and not g.is_op(node, "RotaryEmbedding", domain=g.DOMAIN):
             return False
         value = node.inputs[0]
     return False

@@ -193,7 +193,5 @@ _REGIONS: dict[str, Callable[[ir.Node, ir.Value, Box, Read], np.ndarray]] = {
     "Reshape": _reshape_region,
     "Slice": _slice_region,
     "Split": _split_region,
-    "Squeeze": _reshape_region,
     "Transpose": _transpose_region,
-    "Unsqueeze": _reshape_region,
 }

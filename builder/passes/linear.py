@@ -1,17 +1,10 @@
-"""Turn products with a weight into Linear.
+"""Reading and making Linear nodes."""
 
-Requires: constants as initializers; merged views.
-Ensures: MatMul(x, w) and Gemm(x, w, b) are Linear when w is derived from a parameter, of rank 2, and Gemm neither
-transposes nor scales; a following Add of a derived bias [N] becomes its bias. A weight that was transposed is read as
-[N, K]; one that was not (Conv1D) stays [K, N] with transposed=1. Counts Linears.
-"""
-
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from . import graph as g
-from .derived import depends_on_parameter, is_derived
 
 
 @dataclass(frozen=True)
@@ -80,63 +73,3 @@ def linear_before(anchor: ir.Node, linear: Linear, name: str | None = None) -> i
         name=name or g.module_name([linear.weight], linear.node.name),
     )
     return node.outputs[0]
-
-
-def fuse_linears(graph: ir.Graph) -> int:
-    return sum(_fuse(node) for node in list(graph) if node.graph is not None)
-
-
-def _fuse(node: ir.Node) -> bool:
-    linear = _match(node)
-    if linear is None:
-        return False
-    output, anchor = node.outputs[0], node
-    add = g.sole_consumer(output)
-    if linear.bias is None and add is not None and g.is_op(add, "Add"):
-        bias = g.other_input(add, output)
-        if _is_bias(bias, linear.n) and g.same_shape(output, add.outputs[0]):
-            linear, output, anchor = replace(linear, bias=bias), add.outputs[0], add
-    g.replace(output, linear_before(anchor, linear))
-    return True
-
-
-def _match(node: ir.Node) -> Linear | None:
-    """`node` as a Linear, if it multiplies by a weight and its shapes are known."""
-    is_gemm = g.is_op(node, "Gemm")
-    if not is_gemm and not g.is_op(node, "MatMul"):
-        return None
-    x, factor = node.inputs[:2]
-    if x is None or factor is None or not _is_weight(factor) or is_derived(x):
-        return None
-    weight, transposed = _untransposed(factor)
-    bias = None
-    if is_gemm:
-        if any(node.attributes.get_float(name, 1.0) != 1.0 for name in ("alpha", "beta")):
-            return None
-        if node.attributes.get_int("transA", 0):
-            return None
-        if node.attributes.get_int("transB", 0):
-            transposed = not transposed
-        bias = g.optional_input(node, 2)
-    linear = Linear(x, weight, bias, None, transposed, "", node)
-    if bias is not None and not _is_bias(bias, linear.n):
-        return None
-    shape, output = g.dims(x), g.dims(node.outputs[0])
-    return linear if shape is not None and len(shape) >= 2 and output == (*shape[:-1], linear.n) else None
-
-
-def _is_weight(value: ir.Value) -> bool:
-    shape = g.static_dims(value)
-    return shape is not None and len(shape) == 2 and is_derived(value) and depends_on_parameter(value)
-
-
-def _is_bias(value: ir.Value, n: int) -> bool:
-    return g.static_dims(value) == (n,) and is_derived(value)
-
-
-def _untransposed(factor: ir.Value) -> tuple[ir.Value, bool]:
-    """The value behind a transpose of the right operand [K, N], and whether there was none."""
-    producer = factor.producer()
-    if producer is not None and g.is_op(producer, "Transpose") and producer.inputs[0] is not None:
-        return producer.inputs[0], False
-    return factor, True

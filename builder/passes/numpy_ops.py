@@ -1,4 +1,4 @@
-"""Standard ONNX operations in NumPy: enough to fold constants, evaluate derived parameters and probe activations.
+"""Standard ONNX operations in NumPy: enough to evaluate derived parameters and probe what pieces compute.
 
 Each entry takes the node, for its attributes, and its input arrays (None for an absent one), and returns one array or
 a list of them. Definitions: https://onnx.ai/onnx/operators/
@@ -62,10 +62,6 @@ def _transpose(node: ir.Node, x: np.ndarray) -> np.ndarray:
     return x.transpose(node.attributes.get_ints("perm", None))
 
 
-def _squeeze(_: ir.Node, x: np.ndarray, axes: np.ndarray | None = None) -> np.ndarray:
-    return x.squeeze() if axes is None else x.squeeze(tuple(int(axis) for axis in axes))
-
-
 def slices(x_rank: int, starts: np.ndarray, ends: np.ndarray, axes=None, steps=None) -> list[slice]:
     """The Python slices of an ONNX Slice; an end beyond the start of a backward slice becomes None."""
     result = [slice(None)] * x_rank
@@ -105,24 +101,6 @@ def _reduce(function: Callable[..., np.ndarray]) -> Operation:
     return operation
 
 
-def _range(_: ir.Node, start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> np.ndarray:
-    return np.arange(start.item(), limit.item(), delta.item(), dtype=start.dtype)
-
-
-def _shape(node: ir.Node, x: np.ndarray) -> np.ndarray:
-    window = slice(node.attributes.get_int("start", 0), node.attributes.get_int("end", None))
-    return np.array(x.shape[window], np.int64)
-
-
-def _constant_of_shape(node: ir.Node, shape: np.ndarray) -> np.ndarray:
-    fill = node.attributes.get_tensor("value", None)
-    return np.full([int(size) for size in shape], 0.0 if fill is None else fill.numpy().item(), _fill_type(fill))
-
-
-def _fill_type(fill: ir.TensorProtocol | None) -> np.dtype:
-    return np.dtype(np.float32) if fill is None else fill.dtype.numpy()
-
-
 def _elementwise(function: Callable[..., np.ndarray]) -> Operation:
     return lambda node, *inputs: function(*inputs)
 
@@ -139,7 +117,6 @@ ELEMENTWISE: dict[str, Operation] = {
     "Exp": _elementwise(np.exp),
     "Floor": _elementwise(np.floor),
     "Gelu": _gelu,
-    "Identity": _elementwise(lambda x: x),
     "Log": _elementwise(np.log),
     "Max": _elementwise(lambda *xs: np.maximum.reduce(np.broadcast_arrays(*xs))),
     "Min": _elementwise(lambda *xs: np.minimum.reduce(np.broadcast_arrays(*xs))),
@@ -167,24 +144,18 @@ ELEMENTWISE: dict[str, Operation] = {
 
 OPERATIONS: dict[str, Operation] = ELEMENTWISE | {
     "Concat": lambda node, *xs: np.concatenate(xs, axis=node.attributes.get_int("axis", 0)),
-    "ConstantOfShape": _constant_of_shape,
     "Expand": lambda _, x, shape: x * np.ones([int(size) for size in shape], x.dtype),
     "Gather": lambda node, x, index: np.take(x, index, axis=node.attributes.get_int("axis", 0)),
     "MatMul": _elementwise(np.matmul),
-    "Range": _range,
     "ReduceMax": _reduce(np.max),
     "ReduceMean": _reduce(np.mean),
     "ReduceMin": _reduce(np.min),
-    "ReduceProd": _reduce(np.prod),
     "ReduceSum": _reduce(np.sum),
     "Reshape": _reshape,
-    "Shape": _shape,
     "Slice": _slice,
     "Split": _split,
-    "Squeeze": _squeeze,
     "Tile": lambda _, x, repeats: np.tile(x, [int(count) for count in repeats]),
     "Transpose": _transpose,
-    "Unsqueeze": lambda _, x, axes: np.expand_dims(x, tuple(int(axis) for axis in axes)),
 }
 
 

@@ -4,18 +4,16 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from ...plugins.registry import passes
 from ..network import Network
 from .activation_epilogue import fuse_activations
 from .attention_scale import fold_attention_scales
 from .common_subexpressions import eliminate_common_subexpressions
-from .constant_folding import fold_constants
-from .dead_code import eliminate_dead_code
 from .early_rows import select_rows_early
 from .gated_mlp import fuse_gated_mlps
-from .linear import fuse_linears
+from .graph import constant
 from .merge_linears import merge_linears
 from .names import make_names_unique
-from .no_ops import remove_no_ops
 from .norm import fuse_norms
 from .norm_offset import fold_norm_offsets
 from .partial_rotary import fuse_partial_rotary
@@ -23,24 +21,18 @@ from .residual_epilogue import fuse_residuals
 from .row_reshapes import move_row_reshapes
 from .skip_norm import fuse_skip_norms
 from .splits import make_splits
-from .static_shapes import make_shapes_static
 from .views import merge_views
 
 Pass = Callable[[ir.Graph], int]
 
 CLEANING: dict[str, Pass] = {
-    "constant_folding": fold_constants,
-    "static_shapes": make_shapes_static,
     "splits": make_splits,
-    "no_ops": remove_no_ops,
     "views": merge_views,
     "common_subexpressions": eliminate_common_subexpressions,
-    "dead_code": eliminate_dead_code,
 }
 FUSING: dict[str, Pass] = {
     "norm": fuse_norms,
     "norm_offset": fold_norm_offsets,
-    "linear": fuse_linears,
     "row_reshapes": move_row_reshapes,
     "row_views": merge_views,
     "partial_rotary": fuse_partial_rotary,
@@ -58,14 +50,17 @@ _MAX_ROUNDS = 8
 def optimize(network: Network) -> dict[str, int]:
     """Clean and fuse `network` in place; how many times each pass applied, in the order of first use.
 
-    Cleaning passes run until none changes anything, fusing passes once, then what they left behind is cleaned.
+    Cleaning passes run until none changes anything, fusing passes once, those of plugins last; then what they left
+    behind is cleaned.
     """
     graph = network.model.graph
-    counts = clean(graph) | dict.fromkeys(FUSING, 0)
-    for name, run in FUSING.items():
+    fusing = {**FUSING, **passes()}
+    counts = clean(graph) | dict.fromkeys(fusing, 0)
+    for name, run in fusing.items():
         counts[name] += run(graph)
     for name, count in clean(graph).items():
         counts[name] += count
+    _remove_unread_constants(graph)
     make_names_unique(graph)
     graph.sort()
     return counts
@@ -81,3 +76,10 @@ def clean(graph: ir.Graph) -> dict[str, int]:
         if not any(changed.values()):
             break
     return counts
+
+
+def _remove_unread_constants(graph: ir.Graph) -> None:
+    """Parameters stay even when unread: a checkpoint is still expected to have them."""
+    for name, value in list(graph.initializers.items()):
+        if constant(value) is not None and not value.uses() and not value.is_graph_output():
+            del graph.initializers[name]

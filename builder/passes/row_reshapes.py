@@ -11,7 +11,6 @@ import onnx_ir as ir
 from ..operations import traits_of
 from . import graph as g
 from .rowwise import apply_to, row_inputs
-from .views import VIEWS
 
 
 def move_row_reshapes(graph: ir.Graph) -> int:
@@ -64,7 +63,7 @@ def _absorb(node: ir.Node) -> bool:
 def _reshaped(value: ir.Value) -> ir.Value | None:
     """What `value` is a reshape of, if it is one."""
     producer = value.producer()
-    return producer.inputs[0] if producer is not None and g.is_op(producer, *VIEWS) else None
+    return producer.inputs[0] if producer is not None and g.is_op(producer, "Reshape") else None
 
 
 def _keeps_last_dimension(before: ir.Value, after: ir.Value) -> bool:

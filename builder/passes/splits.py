@@ -1,8 +1,7 @@
-"""Write every way of cutting a tensor into pieces as a Split.
+"""Write Slices that cut a tensor into pieces as a Split.
 
 Requires: constants as initializers.
-Ensures: SplitToSequence followed by SequenceAt is a Split; so are Slices of one value that cut one axis into adjoining
-pieces without a rest. Counts the Splits made.
+Ensures: Slices of one value that cut one axis into adjoining pieces without a rest are a Split. Counts the Splits made.
 """
 
 from collections import defaultdict
@@ -11,19 +10,18 @@ import numpy as np
 import onnx_ir as ir
 
 from .derived import is_derived
-from .graph import add_constant, constant, dims, insert_before, is_op, optional_input, replace, scalar
+from .graph import add_constant, constant, dims, insert_before, is_op, optional_input, replace
 
 Piece = tuple[int, int, ir.Node]  # start, end, the Slice
 
 
 def make_splits(graph: ir.Graph) -> int:
-    sequences = sum(_split_sequence(node) for node in list(graph) if is_op(node, "SplitToSequence"))
     cuts: dict[tuple[int, int], list[Piece]] = defaultdict(list)
     for node in graph:
         if (cut := _cut(node)) is not None:
             axis, piece = cut
             cuts[id(node.inputs[0]), axis].append(piece)
-    return sequences + sum(_split_slices(axis, pieces) for (_, axis), pieces in cuts.items())
+    return sum(_split_slices(axis, pieces) for (_, axis), pieces in cuts.items())
 
 
 def split_before(anchor: ir.Node, source: ir.Value, axis: int, sizes: list[int]) -> ir.Node:
@@ -35,33 +33,6 @@ def split_before(anchor: ir.Node, source: ir.Value, axis: int, sizes: list[int])
     shapes = [(*shape[:axis], size, *shape[axis + 1 :]) for size in sizes]
     dtype = source.dtype or ir.DataType.FLOAT
     return insert_before(anchor, "Split", [source, lengths], shapes, {"axis": axis}, dtype=dtype)
-
-
-def _split_sequence(node: ir.Node) -> bool:
-    source = node.inputs[0]
-    shape = None if source is None else dims(source)
-    readers = node.outputs[0].consumers()
-    positions = [scalar(optional_input(reader, 1)) for reader in readers if is_op(reader, "SequenceAt")]
-    if source is None or shape is None or len(positions) != len(readers) or None in positions:
-        return False
-    axis = node.attributes.get_int("axis", 0) % len(shape)
-    sizes = _sequence_sizes(node, shape[axis])
-    if sizes is None:
-        return False
-    split = split_before(node, source, axis, sizes)
-    for reader, position in zip(readers, positions, strict=True):
-        replace(reader.outputs[0], split.outputs[int(position or 0)])
-    return True
-
-
-def _sequence_sizes(node: ir.Node, length: int | str) -> list[int] | None:
-    sizes = constant(optional_input(node, 1))
-    if sizes is None or not isinstance(length, int) or not node.attributes.get_int("keepdims", 1):
-        return None
-    if sizes.ndim == 1:
-        return [int(size) for size in sizes]
-    chunk = int(sizes)
-    return [min(chunk, length - start) for start in range(0, length, chunk)]
 
 
 def _cut(node: ir.Node) -> tuple[int, Piece] | None:

@@ -1,15 +1,13 @@
 """Merge chains of reshapes, and chains of transposes.
 
 Requires: values with known shapes; constants as initializers.
-Ensures: Squeeze, Unsqueeze and Flatten are Reshapes (where the result has at most one symbolic dimension); no Reshape
-reads a Reshape, no Transpose a Transpose; none of them returns what it reads. Counts nodes changed or removed.
+Ensures: no Reshape reads a Reshape (where the result has at most one symbolic dimension), no Transpose a Transpose;
+none of them returns what it reads. Counts nodes changed or removed.
 """
 
 import onnx_ir as ir
 
 from .graph import dims, insert_before, is_op, replace, reshape_before, reshape_target, same_shape
-
-VIEWS = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
 
 def merge_views(graph: ir.Graph) -> int:
@@ -17,7 +15,7 @@ def merge_views(graph: ir.Graph) -> int:
 
 
 def _visit(node: ir.Node) -> bool:
-    if is_op(node, *VIEWS):
+    if is_op(node, "Reshape"):
         return _merge_reshape(node)
     return is_op(node, "Transpose") and _merge_transpose(node)
 
@@ -29,7 +27,7 @@ def _merge_reshape(node: ir.Node) -> bool:
     if same_shape(source, output):
         replace(output, source)
         return True
-    if shape is None or reshape_target(shape) is None or (source is node.inputs[0] and is_op(node, "Reshape")):
+    if shape is None or reshape_target(shape) is None or source is node.inputs[0]:
         return False
     replace(output, reshape_before(node, source, shape))
     return True
@@ -37,7 +35,7 @@ def _merge_reshape(node: ir.Node) -> bool:
 
 def origin(value: ir.Value) -> ir.Value:
     """What `value` is a reshape of, through any number of them."""
-    while (node := value.producer()) is not None and is_op(node, *VIEWS) and node.inputs[0] is not None:
+    while (node := value.producer()) is not None and is_op(node, "Reshape") and node.inputs[0] is not None:
         value = node.inputs[0]
     return value
 
