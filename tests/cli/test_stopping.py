@@ -20,7 +20,7 @@ with LineProgress().task("next step"):
 """
 
 
-@pytest.mark.parametrize(("name", "status"), [("SIGINT", -2), ("SIGTERM", 143)])
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", -2), ("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_swallowed_request_stops_the_next_step(name: str, status: int) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT.format(name=name)], capture_output=True, text=True, timeout=60)
     assert done.returncode == status, done.stderr

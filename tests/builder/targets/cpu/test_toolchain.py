@@ -3,11 +3,14 @@
 import ctypes
 import os
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from enginesmith.atomic import temporary_folder
 from enginesmith.builder.targets.cpu import toolchain
 from enginesmith.errors import ToolchainError
 from enginesmith.plugins.cpu.isa import Isa
@@ -118,3 +121,40 @@ def test_cancelling_ends_what_the_compiler_started(tmp_path: Path, monkeypatch: 
     while child.exists() and "State:\tZ" not in (child / "status").read_text() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not child.exists() or "State:\tZ" in (child / "status").read_text()
+
+
+def test_a_compiler_and_what_it_started_die_with_their_parent(tmp_path: Path):
+    fake, started = tmp_path / "c++", tmp_path / "started"
+    fake.write_text(f"#!/bin/sh\nsleep 60 & echo $! $$ > {started}\nwait\n")
+    fake.chmod(0o755)
+    script = (
+        "import time\n"
+        "from enginesmith.builder.targets.cpu import toolchain\n"
+        "from enginesmith.plugins.cpu.isa import Isa\n"
+        f"running = toolchain.start_compiling('int x;', Isa.AVX2, toolchain.Compiler(({str(fake)!r},), 'fake'))\n"
+        "time.sleep(60)"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen([sys.executable, "-c", script], env=environment)
+    while not started.exists() or not started.read_text().endswith("\n"):
+        assert parent.poll() is None
+        time.sleep(0.01)
+    assert list(tmp_path.glob(".enginesmith.*.partial"))
+    parent.kill()
+    parent.wait()
+    processes = [Path("/proc", id, "status") for id in started.read_text().split()]
+    deadline = time.monotonic() + 10
+    while any(status.exists() and "State:\tZ" not in status.read_text() for status in processes):
+        assert time.monotonic() < deadline, "they live on"
+        time.sleep(0.01)
+    with temporary_folder(tmp_path):  # as the next run does
+        assert len(list(tmp_path.glob(".enginesmith.*.partial"))) == 1
+
+
+@pytest.mark.parametrize("damage", [b"", b"\0" * 1000])
+def test_a_damaged_object_is_compiled_again(damage: bytes):
+    path = toolchain.compile_engine(SOURCE, Isa.AVX2)
+    path.write_bytes(damage)
+    again = toolchain.start_compiling(SOURCE, Isa.AVX2)
+    assert not again.cached
+    assert ctypes.CDLL(str(again.wait())).answer() == 42
