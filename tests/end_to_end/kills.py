@@ -164,8 +164,9 @@ def kill_once(ground: Ground, command: tuple[object, ...], state: Callable[[Path
 
 @click.command()
 @click.option("--kills", default=200)
+@click.option("--only", type=click.Choice(["build", "quantize", "recipe"]), help="One of them alone.")
 @click.option("--seed", default=0)
-def main(kills: int, seed: int) -> None:
+def main(kills: int, only: str | None, seed: int) -> None:
     """Kill each of build, quantize and recipe in turns, KILLS times in all."""
     moments = random.Random(seed)
     with tempfile.TemporaryDirectory(prefix="kills-") as root:
@@ -175,6 +176,7 @@ def main(kills: int, seed: int) -> None:
             "quantize": (ground.quantize, checkpoint_state),
             "recipe": (ground.recipe, engine_state),
         }
+        kinds = {name: kind for name, kind in kinds.items() if only in (None, name)}
         for share, (name, (command, state)) in enumerate(kinds.items()):
             ground.clear()
             ground.learn(command)
