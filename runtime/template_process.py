@@ -64,10 +64,10 @@ class TemplateProcess:
         return text
 
     def _exchange(self, request: bytes) -> bytes:
-        connection = self._connection()
-        connection.sendall(len(request).to_bytes(_SIZE_BYTES, "little") + request)
-        header = connection.recv(_SIZE_BYTES, socket.MSG_WAITALL)
-        answer = connection.recv(int.from_bytes(header, "little"), socket.MSG_WAITALL) if header else b""
+        try:
+            answer = self._ask(request)
+        except ConnectionError:
+            answer = b""
         if answer:
             return answer
         status = self._stop()
@@ -76,11 +76,20 @@ class TemplateProcess:
         how = f"signal {Signals(-status).name}" if status < 0 else f"status {status}"
         raise ChatTemplateError(f"the chat template ended the process that rendered it ({how})")
 
+    def _ask(self, request: bytes) -> bytes:
+        """The answer; empty if the child ended before it was whole."""
+        connection = self._connection()
+        connection.sendall(len(request).to_bytes(_SIZE_BYTES, "little") + request)
+        count = int.from_bytes(_receive(connection, _SIZE_BYTES), "little")
+        answer = _receive(connection, count)
+        return answer if len(answer) == count else b""
+
     def _connection(self) -> socket.socket:
         """The socket of a child that lives."""
         if self._socket is not None and self._process is not None and self._process.poll() is None:
             return self._socket
         self._stop()
+        modules = os.pathsep.join(path for path in sys.path if path and isinstance(path, str))  # Python ignores others
         ours, theirs = socket.socketpair()
         with theirs:
             self._socket = ours
@@ -91,7 +100,7 @@ class TemplateProcess:
                 stdout=theirs.fileno(),
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,  # a terminal's Ctrl-C is for the parent
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=os.environ | {"PYTHONPATH": modules},
             )
         return ours
 
@@ -110,8 +119,19 @@ class TemplateProcess:
         """In a forked process: the child is its parent's, and ends with it only if no copy of the socket stays open."""
         if self._socket is not None:
             self._socket.close()
+        if self._process is not None:
+            self._process.returncode = 0  # none that is left running, for Popen's warning
         self._process = self._socket = None
         self._lock = threading.Lock()
+
+
+def _receive(connection: socket.socket, count: int) -> bytes:
+    """So many bytes, or fewer where the connection ends. The kernel returns early from a wait for all of them when the
+    process gets a signal."""
+    data = bytearray()
+    while len(data) < count and (part := connection.recv(count - len(data), socket.MSG_WAITALL)):
+        data += part
+    return bytes(data)
 
 
 template_process = TemplateProcess()

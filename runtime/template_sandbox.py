@@ -34,8 +34,7 @@ def serve(max_memory: int) -> None:
     and the text, or FAILED and what ails the template, in UTF-8. Without variables a template is only compiled. After
     `seconds` the kernel ends the process.
     """
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (max_memory, max_memory))
+    _bound(max_memory)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while size := requests.read(_SIZE_BYTES):
         source, variables, seconds = marshal.loads(requests.read(int.from_bytes(size, "little")))
@@ -47,10 +46,21 @@ def serve(max_memory: int) -> None:
         answers.flush()
 
 
+def _bound(max_memory: int) -> None:
+    """Limits of its own, and the timer's signal as it is by default: both are inherited, the signal perhaps ignored."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
+    most = max_memory if allowed == resource.RLIM_INFINITY else min(max_memory, allowed)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
 def _answer(source: str, variables: dict[str, Any] | None) -> tuple[bytes, str]:
     try:
         template = _compiled(source)
     except MemoryError:
+        _compiled.cache_clear()  # nor should what it keeps be missing to others
         return FAILED, "does not compile within the memory that it may have"
     except RecursionError:
         return FAILED, "does not compile: it is nested too deeply"
@@ -61,6 +71,7 @@ def _answer(source: str, variables: dict[str, Any] | None) -> tuple[bytes, str]:
     except RecursionError:
         return FAILED, "calls itself without end"
     except MemoryError:
+        _compiled.cache_clear()
         return FAILED, "needs more memory than it may have"
     except TemplateError as error:
         return FAILED, f"refused the conversation: {_complaint(error)}"

@@ -100,6 +100,48 @@ def test_an_interrupt_leaves_no_answer_behind(process: TemplateProcess) -> None:
     assert process.render("{{ 1 + 1 }}", {}) == "2"
 
 
+def test_signals_cut_no_answer_short(process: TemplateProcess) -> None:
+    process.render("", {})
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        lengths = {len(process.render("{{ x * 3999999 }}", {"x": "é"})) for _ in range(10)}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert lengths == {3_999_999}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "signal.signal(signal.SIGALRM, signal.SIG_IGN)",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())",
+        "sys.path.append(Path('/'))",
+        "forbid_more(), resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))",
+        "os.close(0), os.close(1)",
+    ],
+    ids=["timer-ignored", "signals-blocked", "odd-path", "little-memory", "closed"],
+)
+def test_what_it_inherits(how: str) -> None:
+    code = f"""if True:
+        import ctypes, os, resource, signal, sys
+        from pathlib import Path
+        from enginesmith.runtime import template_process as module
+        module.MAX_SECONDS = 0.5
+        def forbid_more():  # to programs run by root: PR_CAPBSET_DROP of CAP_SYS_RESOURCE
+            ctypes.CDLL(None).prctl(24, 24)
+        {how}
+        assert module.template_process.render("{{{{ 1 + 1 }}}}", {{}}) == "2"
+        try:
+            module.template_process.render({ENDLESS!r}, {{}})
+        except module.ChatTemplateError as error:
+            print(error, file=sys.stderr)
+    """
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert ended.stderr.strip() == "the chat template took more than 0.5 seconds"
+
+
 def test_threads_share_it_and_may_end(process: TemplateProcess) -> None:
     with ThreadPoolExecutor(8) as threads:
         texts = list(threads.map(lambda x: process.render("{{ x }}" * (x % 5), {"x": x}), range(400)))
