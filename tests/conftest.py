@@ -1,12 +1,18 @@
 """What tests of every part share."""
 
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from once import once
+from quick_compiler import quick_options
 from tiny_models import FAMILIES, write_checkpoint
+
+# Each of the processes that tests run in has a core: more threads only wait for each other, and spin while they do.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores interrupts and hands that down: to commands, too, that tests interrupt.
@@ -17,17 +23,26 @@ settings.load_profile("busy")
 
 
 @pytest.fixture(scope="session")
-def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for `once`: one for all processes of this run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def quick_compiler() -> Iterator[None]:
+    """Engines compile quickly from here on, in this process and in those that it starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENGINESMITH_CXXFLAGS", quick_options())
+        yield
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(shared_folder: Path, quick_compiler: None) -> Callable[[str], Path]:
     """A function from a family of `tiny_models.FAMILIES` to the folder of its tiny random checkpoint."""
-    root = tmp_path_factory.mktemp("tiny")
-    made: dict[str, Path] = {}
-
-    def checkpoint(family: str) -> Path:
-        if family not in made:
-            made[family] = write_checkpoint(family, root / family)
-        return made[family]
-
-    return checkpoint
+    return lambda family: once(shared_folder / family, lambda folder: write_checkpoint(family, folder))
 
 
 @pytest.fixture(scope="session")

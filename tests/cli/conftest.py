@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from char_tokenizer import write_char_tokenizer
+from once import once
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -22,9 +23,9 @@ def command() -> Callable[..., list[str]]:
 
 
 @pytest.fixture(scope="session")
-def cli_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def cli_environment(shared_folder: Path, quick_compiler: None) -> dict[str, str]:
     """The environment of every command: a cache of its own, shared by the tests of this folder."""
-    return os.environ | {"ENGINESMITH_CACHE": str(tmp_path_factory.mktemp("cache"))}
+    return os.environ | {"ENGINESMITH_CACHE": str(shared_folder / "cli-cache")}
 
 
 @pytest.fixture(scope="session")
@@ -46,14 +47,16 @@ def cli(cli_environment: dict[str, str], command: Callable[..., list[str]]) -> C
 
 
 @pytest.fixture(scope="session")
-def checkpoint(tiny_checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tiny_checkpoint: Callable[[str], Path], shared_folder: Path) -> Path:
     """A tiny random llama of 512 positions, with a tokenizer of single characters, ids 3 to 97, and a chat template."""
-    folder = tmp_path_factory.mktemp("checkpoint") / "tiny-llama"
-    shutil.copytree(tiny_checkpoint("llama"), folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 512}))
-    write_char_tokenizer(folder)
-    return folder
+
+    def make(folder: Path) -> None:
+        shutil.copytree(tiny_checkpoint("llama"), folder, dirs_exist_ok=True)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 512}))
+        write_char_tokenizer(folder)
+
+    return once(shared_folder / "cli" / "tiny-llama", make)
 
 
 @pytest.fixture(scope="session")
@@ -63,12 +66,15 @@ def build_flags(checkpoint: Path) -> list[object]:
 
 
 @pytest.fixture(scope="session")
-def built(
-    cli: Cli, build_flags: list[object], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def built(cli: Cli, build_flags: list[object], shared_folder: Path) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """An engine that `enginesmith build` made, and what the command said."""
-    output = tmp_path_factory.mktemp("engines") / "tiny.engine"
-    return output, cli(*build_flags, "-o", output)
+
+    def make(folder: Path) -> None:
+        done = cli(*build_flags, "-o", folder / "tiny.engine")
+        (folder / "said.json").write_text(json.dumps([done.args, done.returncode, done.stdout, done.stderr]))
+
+    folder = once(shared_folder / "cli" / "built", make)
+    return folder / "tiny.engine", subprocess.CompletedProcess(*json.loads((folder / "said.json").read_text()))
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,12 @@ from real_configs import CONFIGS
 from enginesmith import LLM, build
 
 
+@pytest.fixture(autouse=True)
+def _optimized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These engines are those of users."""
+    monkeypatch.delenv("ENGINESMITH_CXXFLAGS", raising=False)
+
+
 @pytest.fixture(scope="session")
 def engine_folder(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """A function from a precision of `CONFIGS` to the engine's folder, built when first asked for."""
@@ -18,7 +24,9 @@ def engine_folder(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Ca
     def folder(precision: str) -> Path:
         output = root / precision
         if not output.exists():
-            build(smollm2, output, CONFIGS[precision])
+            with pytest.MonkeyPatch.context() as patch:
+                patch.delenv("ENGINESMITH_CXXFLAGS", raising=False)
+                build(smollm2, output, CONFIGS[precision])
         return output
 
     return folder

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from quick_compiler import precompiled
 
 from enginesmith.builder.targets.cpu import toolchain
 from enginesmith.errors import ToolchainError
@@ -14,29 +15,42 @@ from enginesmith.kept import find, keep
 from enginesmith.plugins.cpu.isa import Isa, machine_flags
 from enginesmith.plugins.registry import include_folders
 
-FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wextra", "-fPIC", "-pthread")
+FLAGS = ("-std=c++17", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wextra", "-fPIC", "-pthread")
 
 
-def compile_command(isa: Isa) -> list[str]:
+def compile_command(isa: Isa, level: str = "-O3") -> list[str]:
     """The compiler with the options that engines are compiled with; skips the test where there is none."""
+    return [*_compiler().command, *_options(isa, level), *(f"-I{folder}" for folder in include_folders())]
+
+
+def _compiler() -> toolchain.Compiler:
     try:
-        compiler = toolchain.find_compiler()
+        return toolchain.find_compiler()
     except ToolchainError as error:
         pytest.skip(str(error))
-    return [*compiler.command, *FLAGS, *isa.compiler_flags, *(f"-I{folder}" for folder in include_folders())]
 
 
-def compile_shared(source: str, isa: Isa) -> Path:
-    """The shared object of `source`, from the cache where the same source, headers and options were compiled before."""
-    arguments = [*compile_command(isa), "-shared"]
-    headers = sorted(toolchain.headers_of(source).values())
-    key = hashlib.sha256("\0".join([source, *arguments, *headers]).encode()).hexdigest()[:32]
+def _options(isa: Isa, level: str) -> tuple[str, ...]:
+    return (*FLAGS, level, *isa.compiler_flags)
+
+
+def compile_shared(source: str, isa: Isa, header: str = "", level: str = "-O3") -> Path:
+    """The shared object of `header` and `source`, from the cache where the same text and options were compiled before.
+
+    The header is precompiled: it is what many drivers have in common.
+    """
+    arguments = [*compile_command(isa, level), "-shared"]
+    headers = sorted(toolchain.headers_of(header + source).values())
+    key = hashlib.sha256("\0".join([header, source, *arguments, *headers]).encode()).hexdigest()[:32]
     name = "kernel.so"
 
     def compile_into(folder: Path) -> None:
-        command = [*arguments, "-x", "c++", "-", "-o", str(folder / name)]
-        done = subprocess.run(command, input=source, text=True, capture_output=True)
-        assert done.returncode == 0, f"the compiler refused the driver:\n{done.stderr}\n{source}"
+        prelude = precompiled(header, _compiler(), _options(isa, level)) if header else None
+        included = ["-include", str(prelude)] if prelude else []
+        text = source if prelude else header + source
+        command = [*arguments, *included, "-x", "c++", "-", "-o", str(folder / name)]
+        done = subprocess.run(command, input=text, text=True, capture_output=True)
+        assert done.returncode == 0, f"the compiler refused the driver:\n{done.stderr}\n{text}"
 
     return (find("test-kernels", key) or keep("test-kernels", key, compile_into)) / name
 
@@ -49,13 +63,16 @@ def compiler_command() -> Callable[[Isa], list[str]]:
 
 @pytest.fixture(scope="session")
 def compile_kernel() -> Callable[..., ctypes.CDLL]:
-    """`compile_kernel(source, isa=Isa.AVX2)` -> the loaded library; skips where this machine lacks the instructions."""
+    """`compile_kernel(source, isa=Isa.AVX2, header="", level="-O3")` -> the loaded library.
 
-    def build(source: str, isa: Isa = Isa.AVX2) -> ctypes.CDLL:
+    Skips where this machine lacks the instructions.
+    """
+
+    def build(source: str, isa: Isa = Isa.AVX2, header: str = "", level: str = "-O3") -> ctypes.CDLL:
         missing = isa.cpu_flags - machine_flags()
         if missing:
             pytest.skip(f"this machine lacks {', '.join(sorted(missing))}")
-        return ctypes.CDLL(str(compile_shared(source, isa)))
+        return ctypes.CDLL(str(compile_shared(source, isa, header, level)))
 
     return build
 
@@ -72,13 +89,14 @@ def compile_each(
     return build
 
 
-def compile_wide(compile_kernel: Callable[..., ctypes.CDLL], source: str) -> ctypes.CDLL:
+def compile_wide(compile_kernel: Callable[..., ctypes.CDLL], source: str, header: str = "") -> ctypes.CDLL:
     if Isa.AVX512.cpu_flags <= machine_flags():
-        return compile_kernel(source, Isa.AVX512)
-    return compile_kernel("#define ES_EMULATE_AVX512\n" + source)
+        return compile_kernel(source, Isa.AVX512, header)
+    define = "#define ES_EMULATE_AVX512\n"
+    return compile_kernel(source, header=define + header) if header else compile_kernel(define + source)
 
 
 @pytest.fixture(scope="session")
-def compile_sixteen_lanes(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[[str], ctypes.CDLL]:
-    """As `compile_each`, 16 lanes only."""
-    return lambda source: compile_wide(compile_kernel, source)
+def compile_sixteen_lanes(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[..., ctypes.CDLL]:
+    """As `compile_each`, 16 lanes only: `compile_sixteen_lanes(source, header="")`."""
+    return lambda source, header="": compile_wide(compile_kernel, source, header)

@@ -194,7 +194,12 @@ def _include_folders() -> list[Path]:
 
 
 def _options(isa: Isa) -> tuple[str, ...]:
-    return (*FLAGS, *isa.compiler_flags)
+    """Ours, then those of the variable ENGINESMITH_CXXFLAGS: the level of optimization changes no bit of an engine."""
+    try:
+        more = shlex.split(os.environ.get("ENGINESMITH_CXXFLAGS", ""))
+    except ValueError as error:
+        raise ToolchainError(f"ENGINESMITH_CXXFLAGS={os.environ['ENGINESMITH_CXXFLAGS']!r}: {error}") from None
+    return (*FLAGS, *isa.compiler_flags, *more)
 
 
 def object_key(source: str, compiler: Compiler, isa: Isa) -> str:

@@ -20,8 +20,8 @@ SHAPES = [*EMULATED_SHAPES, (1, 8), (16, 31), (33, 32), (33, 1000), (64, 576), (
 
 INPUT_SCALE = 0.03
 
+HEADER = '#include "linear/cpu/linear.h"\n'
 DRIVER = """
-#include "linear/cpu/linear.h"
 using namespace es;
 using W = {weight};
 template <int N, int K, class Act>
@@ -145,10 +145,11 @@ def linear_driver(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[..., L
             f"return run<{n}, {k}, {functor(act)}>(w, x, bias, residual, y, m, threads, input_scale);"
             for n, k, act in cases
         ]
-        emulate = f'#pragma GCC optimize("O1")\n#define ES_EMULATE_{isa.value.upper()}\n' if emulated else ""
+        emulate = f"#define ES_EMULATE_{isa.value.upper()}\n" if emulated else ""
         cpp_type = LinearLayout(1, 1, scheme, isa, activation=inputs).cpp_type
-        source = emulate + DRIVER.format(weight=cpp_type, cases="\n".join(lines))
-        library = compile_kernel(source, isa if native else Isa.AVX2)
+        source = DRIVER.format(weight=cpp_type, cases="\n".join(lines))
+        level = "-O1" if emulated else "-O3"
+        library = compile_kernel(source, isa if native else Isa.AVX2, emulate + HEADER, level)
         library.weight_size.restype = ctypes.c_int64
         return LinearDriver(library, scheme, isa, inputs)
 

@@ -73,7 +73,7 @@ Run = Callable[[SmallNetwork, list[int]], np.ndarray]
 
 
 @pytest.fixture
-def run_network(tmp_path: Path) -> Run:
+def run_network(tmp_path: Path, quick_compiler: None) -> Run:
     """Builds a network in float32 for AVX2 and gives the logits of every token of one step."""
 
     def run(small: SmallNetwork, input_ids: list[int]) -> np.ndarray:

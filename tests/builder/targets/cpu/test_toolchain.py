@@ -22,6 +22,7 @@ SOURCE = '#include "engine/runtime.h"\nextern "C" __attribute__((visibility("def
 def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ENGINESMITH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.delenv("ENGINESMITH_CXXFLAGS", raising=False)
 
 
 def test_compiles_to_a_library_that_loads():
@@ -45,6 +46,19 @@ def test_source_and_instruction_set_are_in_the_key():
         for source, isa in ((SOURCE, Isa.AVX2), (SOURCE + "\n", Isa.AVX2), (SOURCE, Isa.AVX512))
     ]
     assert len(set(keys)) == 3
+
+
+def test_options_of_the_environment_come_last_and_are_in_the_key(monkeypatch: pytest.MonkeyPatch):
+    source = 'extern "C" __attribute__((visibility("default"))) int answer() { return ANSWER; }\n'
+    for answer in (42, 43):
+        monkeypatch.setenv("ENGINESMITH_CXXFLAGS", f"-DANSWER={answer} '-DTEXT=a b'")
+        assert ctypes.CDLL(str(toolchain.compile_engine(source, Isa.AVX2))).answer() == answer
+
+
+def test_options_without_an_end_are_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("ENGINESMITH_CXXFLAGS", "'-DTEXT=a")
+    with pytest.raises(ToolchainError, match=r"ENGINESMITH_CXXFLAGS=.*No closing quotation"):
+        toolchain.compile_engine(SOURCE, Isa.AVX2)
 
 
 def test_headers_are_in_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
