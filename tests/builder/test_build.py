@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from step_engine import StepEngine
+from step_engine import StepEngine, logits_of
 from tiny_models import FAMILIES
 
 from enginesmith.builder.build import build
@@ -52,19 +52,6 @@ class Built:
         with torch.inference_mode():
             return self.model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].numpy()
 
-    def greedy(self, tokens: list[int], count: int) -> list[int]:
-        import torch
-
-        with torch.inference_mode():
-            out = self.model.generate(
-                input_ids=torch.tensor([tokens]),
-                max_new_tokens=count,
-                do_sample=False,
-                eos_token_id=None,
-                pad_token_id=0,
-            )
-        return out[0, len(tokens) :].tolist()
-
 
 def distance(found: np.ndarray, expected: np.ndarray) -> float:
     return float((np.abs(found - expected) / expected.std(axis=1, keepdims=True)).max())
@@ -94,7 +81,21 @@ def test_company_changes_no_bit(family: Built):
         np.testing.assert_array_equal(np.stack(sequence.logits), alone)
 
 
-def test_greedy_text_is_that_of_generate(family: Built):
+def test_greedy_text_is_that_of_transformers(family: Built):
+    """Decoded token by token, each is the one that Transformers finds likeliest after all before it."""
     count = min(64, family.engine.engine.manifest.limits.max_seq_len - 6)
     prompt = family.tokens[:6]
-    assert family.engine.greedy(prompt, count) == family.greedy(prompt, count)
+    tokens = prompt + family.engine.greedy(prompt, count)
+    likeliest = family.expected(tokens[:-1])[len(prompt) - 1 :].argmax(axis=1)
+    assert tokens[len(prompt) :] == likeliest.tolist()
+
+
+def test_optimization_changes_no_bit(tiny_checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Tests run engines that are hardly optimized, users those that are."""
+    config = CONFIG.model_copy(update={"weights": "int4", "group_size": 32, "kv_cache": "int8"})
+    tokens, found = list(range(3, 3 + LENGTH)), []
+    for level in ("-Og", "-O3"):
+        monkeypatch.setenv("ENGINESMITH_CXXFLAGS", level)
+        build(tiny_checkpoint("gemma2"), tmp_path / level, config)
+        found.append(logits_of(tmp_path / level, tokens))
+    np.testing.assert_array_equal(*found)

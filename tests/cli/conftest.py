@@ -70,11 +70,13 @@ def built(cli: Cli, build_flags: list[object], shared_folder: Path) -> tuple[Pat
     """An engine that `enginesmith build` made, and what the command said."""
 
     def make(folder: Path) -> None:
-        done = cli(*build_flags, "-o", folder / "tiny.engine")
+        done = cli(*build_flags, "-o", folder / "engines" / "tiny.engine")
         (folder / "said.json").write_text(json.dumps([done.args, done.returncode, done.stdout, done.stderr]))
 
     folder = once(shared_folder / "cli" / "built", make)
-    return folder / "tiny.engine", subprocess.CompletedProcess(*json.loads((folder / "said.json").read_text()))
+    return folder / "engines" / "tiny.engine", subprocess.CompletedProcess(
+        *json.loads((folder / "said.json").read_text())
+    )
 
 
 @pytest.fixture(scope="session")
