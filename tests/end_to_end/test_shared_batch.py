@@ -21,17 +21,17 @@ SEEDED = [
 
 @pytest.mark.parametrize("precision", CONFIGS)
 def test_batched_is_bit_for_bit_alone(engine_folder: Callable[[str], Path], precision: str):
+    params = [GREEDY if index % 2 else seeded for index, seeded in enumerate(SEEDED)]
     with LLM(engine_folder(precision)) as llm:
-        for params in ([GREEDY] * len(SEEDED), SEEDED):
-            alone = [llm.generate(p, one)[0].outputs[0] for p, one in zip(REAL_PROMPTS, params, strict=True)]
-            assert [output.outputs[0] for output in llm.generate(REAL_PROMPTS, params)] == alone
-            assert llm.engine.kv.usage == 0
+        alone = [llm.generate(p, one)[0].outputs[0] for p, one in zip(REAL_PROMPTS, params, strict=True)]
+        assert [output.outputs[0] for output in llm.generate(REAL_PROMPTS, params)] == alone
+        assert llm.engine.kv.usage == 0
 
 
 @pytest.mark.parametrize("precision", CONFIGS)
 def test_preemption_changes_no_bit(engine_folder: Callable[[str], Path], precision: str):
     prompts = REAL_PROMPTS[-2:] * 2
-    params = [one.replace(max_tokens=100) for one in SEEDED[:4]]
+    params = [one.replace(max_tokens=60) for one in SEEDED[:4]]
     with LLM(engine_folder(precision)) as llm:
         alone = [llm.generate(p, one)[0].outputs[0] for p, one in zip(prompts, params, strict=True)]
         kv, limits = llm.manifest.kv_cache, llm.manifest.limits
