@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+from functools import cache
 from pathlib import Path
+
+from ..plugins.registry import plugins
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _CODE = (".py", ".h", ".cpp")
@@ -13,11 +16,15 @@ def digest(inputs: object) -> str:
     return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
 
 
-def code_digest(*folders: str) -> str:
-    """A digest of our own source in those folders: a changed builder makes a new engine."""
+@cache
+def code_digest() -> str:
+    """A digest of all our own source, and of the plugins: whatever has changed, what it made is made anew."""
+    packages = [path for path in _PACKAGE.iterdir() if (path / "__init__.py").is_file()]
+    folders = {*packages, *(plugin.folder for plugin in plugins())}
     state = hashlib.sha256()
-    for path in sorted(path for folder in folders for path in (_PACKAGE / folder).rglob("*") if path.suffix in _CODE):
-        state.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    for path in sorted({*_PACKAGE.glob("*.py"), *(path for folder in folders for path in folder.rglob("*"))}):
+        if path.suffix in _CODE:
+            state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return state.hexdigest()
 
 

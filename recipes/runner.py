@@ -28,8 +28,6 @@ from .journal import Journal
 from .quality import describe, figures, require_quality
 from .schema import Quality, Recipe, Source
 
-_BUILD_CODE = ("plugins", "checkpoint", "quantization", "builder")
-
 
 @dataclass(frozen=True)
 class Step:
@@ -56,14 +54,14 @@ class Runner:
             "source", self.recipe.source.model_dump(), self._fetch, lambda path: Path(path).exists()
         )
         yield Step("source", source, skipped)
-        origin = {"source": source, "files": stamp(Path(source)), "code": code_digest("checkpoint")}
+        origin = {"source": source, "files": stamp(Path(source)), "code": code_digest()}
         folder, skipped = self._journal.once(
             "import", origin, lambda: self._import(source), lambda path: (Path(path) / "config.json").exists()
         )
         yield Step("import", folder, skipped)
         imported, made_from = folder, origin
         if (quantize := self.recipe.quantize) is not None:
-            made_from = {**origin, "quantize": quantize.model_dump(), "code": code_digest(*_BUILD_CODE)}
+            made_from = {**origin, "quantize": quantize.model_dump(), "code": code_digest()}
             folder, skipped = self._journal.once(
                 "quantize", made_from, lambda: self._quantize(imported, quantize), self._is_quantized
             )
@@ -72,7 +70,7 @@ class Runner:
             "checkpoint": made_from,
             "config": self.recipe.build.model_dump(),
             "machine": target_of(self.recipe.build.target).machine(),
-            "code": code_digest(*_BUILD_CODE),
+            "code": code_digest(),
         }
         _, skipped = self._journal.once("build", inputs, lambda: self._build(folder), self._is_built)
         yield Step("build", str(self.output), skipped)

@@ -24,7 +24,6 @@ from .report import QuantizeReport
 from .selection import Selection, select
 from .shards import Shards, require_finite
 
-_CODE = ("quantization", "checkpoint", "builder/quantize", "builder/trace", "builder/passes")
 _CALIBRATED = ("awq", "gptq", "smoothquant")
 
 
@@ -130,7 +129,7 @@ def _fingerprint(checkpoint: Checkpoint, config: QuantizeConfig) -> str:
             "config": config.model_dump(mode="json"),
             "checkpoint": stamp(checkpoint.path),
             "calibration": stamp(calibration) if calibration and calibration.is_file() else None,
-            "code": code_digest(*_CODE),
+            "code": code_digest(),
             "versions": {library: version(library) for library in ("numpy", "torch", "transformers")},
         }
     )

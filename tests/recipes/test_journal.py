@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from enginesmith.builder import fingerprint
 from enginesmith.builder.fingerprint import code_digest, stamp
 from enginesmith.recipes.journal import Journal
 
@@ -55,4 +56,22 @@ def test_stamps_and_digests_see_changes(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("ab")
     assert stamp(tmp_path) != before
     assert stamp(tmp_path / "f") == stamp(tmp_path)
-    assert code_digest("plugins") == code_digest("plugins") != code_digest("checkpoint")
+
+
+def test_the_digest_of_our_source_sees_every_package_and_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing else: tests may change."""
+    for folder in ("runtime", "runtime/batcher", "tests"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "runtime" / "__init__.py").touch()
+    monkeypatch.setattr(fingerprint, "_PACKAGE", tmp_path)
+    before = code_digest.__wrapped__()
+    (tmp_path / "tests" / "test.py").write_text("x = 1")
+    assert code_digest.__wrapped__() == before
+    for name in ("errors.py", "runtime/batcher/scheduler.py", "runtime/abi.h"):
+        (tmp_path / name).write_text("x = 1")
+        assert code_digest.__wrapped__() != before
+        before = code_digest.__wrapped__()
+    monkeypatch.setattr(fingerprint, "plugins", tuple)
+    assert code_digest.__wrapped__() != before
