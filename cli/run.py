@@ -4,20 +4,21 @@ import io
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import RequestError, shown
 from ..runtime.batcher.policies import CapacityPolicy
-from ..runtime.llm import LLM
-from ..runtime.outputs import RequestOutput
 from ..runtime.sampling_params import SamplingParams
 from .options import dataclass_fields, given, with_options
 from .progress import terminal_progress
 from .show import counted
 from .stream import Timing, remark, stream
 from .terminal import say, write_json, write_model_text
+
+if TYPE_CHECKING:
+    from ..runtime.outputs import RequestOutput
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 _MOST_BYTES = 1 << 60
@@ -85,7 +86,9 @@ def command(
     if chat or interactive:
         from ..runtime.template_process import template_process
 
-        template_process.start()  # while the engine is opened
+        template_process.start()  # while the runtime is imported and the engine opened
+    from ..runtime.llm import LLM
+
     with LLM(engine, threads=threads, kv_cache_memory=kv_cache_memory, capacity_policy=capacity_policy) as llm:
         changes = given(sampling)
         if (chat or interactive) and "max_tokens" not in llm.manifest.model.generation_defaults:
@@ -121,7 +124,7 @@ def _standard_input() -> str:
         raise RequestError(f"standard input is not text in {error.encoding}: {error.reason} at {error.start}") from None
 
 
-def _show(prompt: str, result: RequestOutput, *, as_json: bool) -> None:
+def _show(prompt: str, result: "RequestOutput", *, as_json: bool) -> None:
     output, timing = result.outputs[0], Timing.of(result.metrics)
     if not as_json:
         say(f"> {prompt}", bold=True)

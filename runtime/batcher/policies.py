@@ -1,10 +1,11 @@
 """When a waiting request may start: what happens when the KV cache would run full."""
 
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ..kv_cache.manager import KvCacheManager
-from ..request import Request
+if TYPE_CHECKING:
+    from ..kv_cache.manager import KvCacheManager
+    from ..request import Request
 
 
 class CapacityPolicy(StrEnum):
@@ -17,20 +18,20 @@ class CapacityPolicy(StrEnum):
 class AdmissionRule(Protocol):
     """Decides, for the request at the head of the queue, whether it starts now."""
 
-    def admit(self, kv: KvCacheManager, request: Request, num_running: int) -> bool: ...
+    def admit(self, kv: "KvCacheManager", request: "Request", num_running: int) -> bool: ...
 
 
 class GuaranteedNoEvict:
     """Start a request only when the blocks of its longest possible output are free for it: it then runs to its end."""
 
-    def admit(self, kv: KvCacheManager, request: Request, num_running: int) -> bool:
+    def admit(self, kv: "KvCacheManager", request: "Request", num_running: int) -> bool:
         return kv.promise(request.blocks, request.max_total_tokens)
 
 
 class MaxUtilization:
     """Start a request when its tokens so far fit and each running one could still take a block; preempt when full."""
 
-    def admit(self, kv: KvCacheManager, request: Request, num_running: int) -> bool:
+    def admit(self, kv: "KvCacheManager", request: "Request", num_running: int) -> bool:
         return kv.can_reserve(len(request.token_ids), spare_blocks=num_running)
 
 
