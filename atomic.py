@@ -10,7 +10,6 @@ import errno
 import fcntl
 import os
 import re
-import secrets
 import shutil
 import stat
 import tempfile
@@ -56,7 +55,7 @@ def temporary_folder(parent: Path | None = None, name: str = "enginesmith") -> I
     parent = parent or Path(tempfile.gettempdir())
     clear_abandoned(parent, name)
     # Its name is known before it is made, so that a signal at any moment leaves nothing behind.
-    folder = parent / f".{_short(name)}.{secrets.token_hex(6)}.partial"
+    folder = parent / f".{_short(name)}.{os.urandom(6).hex()}.partial"
     lock = None
     try:
         lock = _make_locked(folder)

@@ -4,8 +4,6 @@ import errno
 import os
 from pathlib import Path
 
-from .atomic import is_unfinished
-
 _SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ADVICE = {
     **dict.fromkeys(_SPACE, "free some space there, or choose a folder on another disk"),
@@ -25,6 +23,8 @@ def advice(error: OSError) -> str | None:
 
 def could_not_write(written: str | Path, error: OSError) -> str:
     """Why `written` could not be made: it is full, or the file that the system names is to blame."""
+    from .atomic import is_unfinished  # `advice` is all that a run needs, whose start is short
+
     named = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else None
     # A copy that finds no room names what it reads; what is being made has a name that is nobody's concern.
     culprit = f"{named}: " if named and error.errno not in _SPACE and not is_unfinished(Path(named)) else ""

@@ -6,6 +6,7 @@ What comes back can be walked by recursion, printed, encoded as UTF-8, and compa
 import json
 import re
 import stat
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def parse(data: bytes, *, unique: bool = False) -> Any:
     if values > MAX_VALUES:
         raise ValueError(f"it holds about {values} values; the limit is {MAX_VALUES}")
     try:
-        text = data.decode("utf-8-sig")
+        text = data.removeprefix(BOM_UTF8).decode()
         value = json.loads(text, parse_int=_number, object_pairs_hook=_unique if unique else None)
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start} is not UTF-8") from None

@@ -2,12 +2,12 @@
 
 import ast
 import inspect
-import textwrap
 import types
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from enum import StrEnum
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import click
@@ -190,10 +190,9 @@ def _pairs(ctx: click.Context, param: click.Parameter, values: Sequence[str]) ->
 
 def _field_docs(kind: type) -> dict[str, str]:
     """{field: the string literal that follows it} of a class."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    module = ast.parse(Path(inspect.getfile(kind)).read_bytes())
     docs = {}
-    statements = body.body if isinstance(body, ast.ClassDef) else []
-    for statement, after in pairwise(statements):
+    for statement, after in pairwise(_body(module, kind.__qualname__)):
         if (
             isinstance(statement, ast.AnnAssign)
             and isinstance(statement.target, ast.Name)
@@ -203,3 +202,8 @@ def _field_docs(kind: type) -> dict[str, str]:
         ):
             docs[statement.target.id] = after.value.value
     return docs
+
+
+def _body(module: ast.Module, name: str) -> list[ast.stmt]:
+    """The statements of a module's class. (`inspect.getsource` tokenizes in Python, and every start would wait.)"""
+    return next((node.body for node in module.body if isinstance(node, ast.ClassDef) and node.name == name), [])

@@ -6,10 +6,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..checkpoint.chat_templates import find_chat_templates
-from ..checkpoint.config import read_optional_json
 from ..checkpoint.tokenizers_library import library_errors
-from ..errors import CheckpointError, EngineError, RequestError
+from ..errors import EngineError, RequestError
+from ..json_files import read_bytes, read_object
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as RustTokenizer
@@ -93,6 +92,7 @@ class Tokenizer:
     @cached_property
     def chat_template(self) -> "ChatTemplate | None":
         """The model's own chat templates, or None. Raises ChatTemplateError where they cannot be read."""
+        from ..checkpoint.chat_templates import find_chat_templates
         from .chat_template import ChatTemplate
 
         templates = find_chat_templates(self._folder)
@@ -112,8 +112,9 @@ class Tokenizer:
         from tokenizers import Tokenizer as RustTokenizer
 
         path = self._folder / "tokenizer.json"
+        text = read_bytes(path, EngineError)  # not by its path, which need not be UTF-8
         with library_errors(lambda error: EngineError(f"{path} cannot be read: {error}")):
-            tokenizer = RustTokenizer.from_file(str(path))
+            tokenizer = RustTokenizer.from_buffer(text)
             tokenizer.no_truncation()
             tokenizer.no_padding()
         return tokenizer
@@ -127,10 +128,8 @@ class Tokenizer:
         return self._rust.id_to_token(token) or ""
 
     def _read_json(self, name: str) -> dict[str, Any]:
-        try:
-            return read_optional_json(self._folder / name)
-        except CheckpointError as error:
-            raise EngineError(str(error)) from None
+        path = self._folder / name
+        return read_object(path, EngineError) if path.exists() else {}
 
 
 class NoTokenizer(Tokenizer):

@@ -165,6 +165,16 @@ def test_running_loads_no_builder_library(module: str) -> None:
     assert not [name for name in loaded if name.startswith("enginesmith.builder")]
 
 
+def test_a_run_starts_with_what_it_needs() -> None:
+    code = "import sys, enginesmith.cli.run, enginesmith.runtime.executors.cpu; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    waits = {"numpy", "pydantic", "jinja2", "rich", "yaml", "secrets", "subprocess", "asyncio", "multiprocessing"}
+    assert not waits & set(loaded)
+    assert {name for name in loaded if name.startswith("enginesmith.checkpoint.")} == {
+        "enginesmith.checkpoint.tokenizers_library"
+    }
+
+
 def test_importing_enginesmith_costs_nothing() -> None:
     def best(code: str) -> float:
         times = []

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,13 @@ def test_damaged_files(tmp_path: Path):
     (tmp_path / "tokenizer_config.json").write_text("{")
     with pytest.raises(EngineError, match=r"tokenizer_config.json: not valid JSON"):
         Tokenizer(tmp_path)
+
+
+def test_a_folder_whose_name_is_not_utf8(byte_level_tokenizer: Path, tmp_path: Path):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xe9t\xe9"))
+    shutil.copytree(byte_level_tokenizer, folder)
+    assert Tokenizer(folder).encode("the fox") == Tokenizer(byte_level_tokenizer).encode("the fox")
+    assert Tokenizer(folder).chat_template is not None
 
 
 def _written(folder: Path, **parts: Any) -> Path:
