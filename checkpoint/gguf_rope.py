@@ -51,6 +51,7 @@ def rope_from_gguf(source: GgufFile, config: Any) -> dict[str, Any] | None:
     local = dict(stated["sliding_attention"])
     if rope.number("freq_base_swa") is not None:
         local["rope_theta"] = rope.number("freq_base_swa")
+    rope.set_width(local, "dimension_count_swa")
     return {**stated, "sliding_attention": local, "full_attention": rope.of(stated["full_attention"])}
 
 
@@ -91,22 +92,22 @@ class _Rope:
             key: value for key, value in stated.items() if key in ("partial_rotary_factor", "mrope_section", "truncate")
         }
         base["rope_theta"] = float(self.number("freq_base", 10000.0))
-        self._set_width(base)
+        self.set_width(base, "dimension_count")
         freqs = next((tensor for tensor in self._source.tensors if tensor.name == "rope_freqs.weight"), None)
         factors = None if freqs is None else freqs.dequantize().astype(np.float64)
         if factors is not None and not np.all(factors == 1):
             return base | _llama3(self._source.path, factors, base["rope_theta"])
         return base | self._scaling()
 
-    def _set_width(self, base: dict[str, Any]) -> None:
-        """Dimensions of a head that are rotated: all, or the first of them."""
-        stated, size = self.number("dimension_count"), head_size(self._config)
+    def set_width(self, base: dict[str, Any], key: str) -> None:
+        """Put into `base` how many dimensions of a head `key` says are rotated: all, or the first of them."""
+        stated, size = self.number(key), head_size(self._config)
         if not stated or not size:
             return
         if stated != int(size * base.get("partial_rotary_factor", 1.0)):
             if "partial_rotary_factor" not in base or stated > size:
                 raise CheckpointError(
-                    f"{self._source.path}: rope.dimension_count is {stated}, and {type(self._config).__name__} rotates "
+                    f"{self._source.path}: rope.{key} is {stated}, and {type(self._config).__name__} rotates "
                     f"all {size} dimensions of a head. Use the model's safetensors checkpoint."
                 )
             base["partial_rotary_factor"] = stated / size

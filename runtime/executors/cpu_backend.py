@@ -22,7 +22,10 @@ def check_machine(path: Path, manifest: Manifest) -> None:
             f"{path} speaks ABI {target.abi_version}, this enginesmith {ABI_VERSION}; rebuild it from its checkpoint: "
             f"enginesmith build CHECKPOINT -o {path}"
         )
-    missing = sorted(set(target.cpu_flags) - machine_flags())
+    flags = machine_flags()
+    if not flags:
+        raise EngineError("/proc/cpuinfo lists no instruction sets, so that none can be relied on: mount /proc")
+    missing = sorted(set(target.cpu_flags) - flags)
     if missing:
         raise EngineError(
             f"{path} was built for {target.isa}, but this CPU lacks {', '.join(missing)}; "

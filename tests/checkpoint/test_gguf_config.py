@@ -37,6 +37,12 @@ def completed(model_type: str, architecture: str, metadata: dict[str, Any], **op
         ("gemma2", "gemma2", {"attention.scale": 0.125}, {"query_pre_attn_scalar": 64}),
         ("llama", "llama", {"attention.scale": 0.25, "attention.causal": True, "attention.clamp_kqv": 0.0}, {}),
         ("llama", "llama", {"logit_scale": 1.0}, {}),
+        ("llama", "llama", {"attention.shared_kv_layers": 0}, {}),
+        (
+            *("gemma3n_text", "gemma3n"),
+            {"attention.shared_kv_layers": 1, "attention.sliding_window": 512},
+            {"num_kv_shared_layers": 1},
+        ),
     ],
 )
 def test_carried_over(model_type: str, architecture: str, metadata: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -60,6 +66,7 @@ def test_carried_over(model_type: str, architecture: str, metadata: dict[str, An
         ({"attention.scale": 0.5}, r"attention\.scale is 0\.5, and LlamaConfig divides by the root"),
         ({"attention.scale": "x"}, r"attention\.scale should be a number, found 'x'"),
         ({"logit_scale": 0.5}, r"logit_scale is 0\.5, and LlamaConfig knows nothing of it"),
+        ({"attention.shared_kv_layers": 1}, r"shared_kv_layers is 1, and LlamaConfig knows no num_kv_shared_layers"),
         ({"embedding_scale": 12.0}, r"embedding_scale is 12\.0"),
     ],
 )

@@ -133,6 +133,11 @@ def test_layers_of_two_kinds() -> None:
         "sliding_attention": {"rope_type": "default", "rope_theta": 500.0},
         "full_attention": full,
     }
+    file.metadata["llama.rope.dimension_count_swa"] = 64
+    assert rope_from_gguf(file, config) is not None
+    file.metadata["llama.rope.dimension_count_swa"] = 32
+    with pytest.raises(CheckpointError, match="dimension_count_swa is 32, and SimpleNamespace rotates all 64"):
+        rope_from_gguf(file, config)
 
 
 def test_linear_and_yarn() -> None:

@@ -96,6 +96,9 @@ def test_another_instruction_set(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cpu_backend, "machine_flags", lambda: frozenset({"avx2"}))
     with pytest.raises(EngineError, match="built for avx2, but this CPU lacks f16c, fma; rebuild here"):
         open_engine(folder)
+    monkeypatch.setattr(cpu_backend, "machine_flags", frozenset)
+    with pytest.raises(EngineError, match="/proc/cpuinfo lists no instruction sets"):
+        open_engine(folder)
 
 
 def test_another_target(folder: Path):
