@@ -73,9 +73,7 @@ def _reason(model: nn.Module, error: Exception) -> str:
             "lack, for between tokens they know attention alone"
         )
     if isinstance(error, GuardOnDataDependentSymNode):
-        return (
-            f"{name} lets values decide what it computes, as routing in Python does: engines compute the same for all"
-        )
+        return f"{name} lets the values of tokens decide which operations it computes, which engines cannot"
     return f"{name} cannot be traced: {type(error).__name__}: {reason(error)}"
 
 

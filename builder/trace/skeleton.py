@@ -55,6 +55,13 @@ def make_skeleton(config: Mapping[str, Any], length: int, attention_name: str = 
     try:
         with torch.device("meta"):
             model = model_class._from_config(hf_config, dtype=torch.float32, attn_implementation=attention_name)
+        model.eval().requires_grad_(False)
+        model.tie_weights()
+        _require_small_buffers(model)
+        _fill_buffers(model, model)
+        freeze_rope(model, length)
+    except UnsupportedModelError:
+        raise
     except Exception as error:
         interface = reason(error)
         if attention_name in str(error):
@@ -62,11 +69,6 @@ def make_skeleton(config: Mapping[str, Any], length: int, attention_name: str = 
         elif isinstance(error, KeyError):  # whose text is the bare key: an activation or rope type
             interface = f"config.json names {interface}, which Transformers does not know"
         raise UnsupportedModelError(f"model_type {config['model_type']!r} cannot be built: {interface}") from error
-    model.eval().requires_grad_(False)
-    model.tie_weights()
-    _require_small_buffers(model)
-    _fill_buffers(model, model)
-    freeze_rope(model, length)
     _require_finite_buffers(model)
     return model
 

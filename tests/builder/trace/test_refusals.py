@@ -107,3 +107,21 @@ def test_in_place_operations_are_taken_apart():
 def test_values_of_constants_are_computed_while_tracing():
     graph = network_of(lambda x, p: x * (torch.arange(4).float().pow(2).sum() + 1))
     assert [node.op_type for node in graph if node.op_type in ("Mul", "Add", "Pow", "ReduceSum")] == ["Mul"]
+
+
+@pytest.mark.parametrize("model_type", ["falcon", "git", "gpt_neo"])
+def test_a_good_message_stays_as_it_is(model_type):
+    with pytest.raises(UnsupportedModelError, match=r"built: it does not use Transformers' attention interface$"):
+        build(model_type=model_type)
+
+
+def decide_by_value(x, p):
+    return x if bool((x.sum() > 0).item()) else -x
+
+
+def test_nothing_but_the_error_is_printed(capfd, monkeypatch):
+    monkeypatch.setattr("enginesmith.builder.trace.build.make_skeleton", lambda *_: Toy(decide_by_value))
+    with pytest.raises(UnsupportedModelError, match="values of tokens decide") as caught:
+        build(model_type="toy")
+    assert len(str(caught.value)) < 200
+    assert capfd.readouterr() == ("", "")
