@@ -37,7 +37,7 @@ class BarProgress:
             TimeRemainingColumn,
         )
 
-        console = Console(stderr=True)
+        console = Console(file=sys.stderr)  # the file itself: a trace redirects what libraries print
         unicode = console.encoding.startswith("utf")
         self._bars = Progress(
             SpinnerColumn("dots" if unicode else "line", finished_text="[green]✓" if unicode else "[green]+"),
