@@ -138,6 +138,17 @@ def test_no_imports_run_in_a_circle() -> None:
         inside = [target[1:] for target in _imports(path) if target[0] == "."]
         graph[module] = {found for target in inside for found in (target, target[:-1]) if found in modules}
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+    folders = {path.parent.relative_to(ROOT).parts for path in _modules()}
+    innermost = {folder for folder in folders if not any(other[:-1] == folder for other in folders)}
+
+    def home(module: tuple[str, ...]) -> tuple[str, ...]:
+        """The folder of a module, if it holds modules alone; else the module itself."""
+        return module[:-1] if module[:-1] in innermost else module
+
+    between: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
+    for module, targets in graph.items():
+        between.setdefault(home(module), set()).update({home(target) for target in targets} - {home(module)})
+    TopologicalSorter(between).prepare()
 
 
 def test_heavy_libraries_stay_in_the_builder_and_the_checkpoint() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from ...atomic import temporary_folder
@@ -28,4 +29,5 @@ def quantized(
     output.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(output.parent, output.name) as folder:
         path = folder / original.path.name  # the engine takes its model's name from it
-        yield QuantizedSource(path, quantize(original.path, path, options, progress=progress), original)
+        report = quantize(original.path, path, options, progress=progress)
+        yield QuantizedSource(path, asdict(report), original)

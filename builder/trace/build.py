@@ -13,10 +13,10 @@ import torch
 from ...progress import Progress
 from ..network import Network, Parameter
 from . import names
-from .activations import fuse_activations
 from .convert import WRAPPER_PREFIX, Converter
 from .export import INPUT_NAMES, export
-from .norms import fuse_norms
+from .gelu import make_gelus_opaque
+from .norms import make_norms_opaque
 from .rope_update import switch_rope
 from .skeleton import fake_parameters, make_skeleton
 
@@ -26,8 +26,8 @@ def build_network(config: dict[str, Any], max_seq_len: int, progress: Progress) 
     with progress.task("Tracing the model", total=4) as task, _quiet():
         model = make_skeleton(config, max_seq_len)
         long_rope_after = switch_rope(model, max_seq_len)
-        fuse_norms(model)
-        fuse_activations(model)
+        make_norms_opaque(model)
+        make_gelus_opaque(model)
         tied = names.tied_parameters(model)
         mode = fake_parameters(model)
         task.advance()

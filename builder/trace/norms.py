@@ -37,7 +37,7 @@ class NormKind:
         return torch.ops.enginesmith.rms_norm(x, weight, self.epsilon, self.offset)
 
 
-def fuse_norms(model: nn.Module) -> int:
+def make_norms_opaque(model: nn.Module) -> int:
     """Replace the forward of every norm understood; the others stay as they are. Parameters must be on "meta"."""
     known: dict[object, NormKind | None] = {}
     count = 0

@@ -1,4 +1,4 @@
-// The C interface between a compiled engine and the runtime; runtime/executors/cpu.py mirrors it with ctypes.
+// The C interface between a compiled engine and the runtime; runtime/executors/cpu_abi.py mirrors it with ctypes.
 // Every function returns 0, or -1 with a message in es_last_error(). Pointers stay owned by the caller.
 #pragma once
 #include <cstdint>

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from ...atomic import temporary_folder
 from ...errors import EngineError, shown
-from ..engine_dir import EngineDir
 from ..manifest import LONG_ROPE, Manifest
 from ..sampling_params import MAX_LOGPROBS
 from ..threads import physical_cores
@@ -33,7 +32,7 @@ _SMALLEST, _LARGEST = 2.0**-126, 2.0**100  # normal in float32, and so are logit
 class CpuExecutor:
     """An open engine with room for `num_blocks[g]` KV blocks in cache group g. See `Executor` for the methods."""
 
-    def __init__(self, engine: EngineDir, num_blocks: Sequence[int], threads: int | None = None) -> None:
+    def __init__(self, path: Path, manifest: Manifest, num_blocks: Sequence[int], threads: int | None = None) -> None:
         threads = physical_cores() if threads is None else threads
         if type(threads) is not int or not 1 <= threads <= _MAX_THREADS:
             raise EngineError(
@@ -41,16 +40,17 @@ class CpuExecutor:
                 "leave it out to use every physical core"
             )
         handle = ctypes.c_void_p()
-        self._vocab_size = engine.manifest.model.vocab_size
-        self._library = _load_library(engine.path / cpu_facts(engine.manifest).library)
-        self._weights = MappedFile(engine.weights)
-        self._step = _StepBuffers(engine.manifest)
-        self._sample = _SampleBuffers(engine.manifest.limits.max_batch_size, self._vocab_size)
+        target = cpu_facts(manifest)
+        self._vocab_size = manifest.model.vocab_size
+        self._library = _load_library(path / target.library)
+        self._weights = MappedFile(path / target.weights)
+        self._step = _StepBuffers(manifest)
+        self._sample = _SampleBuffers(manifest.limits.max_batch_size, self._vocab_size)
         blocks = (ctypes.c_int32 * len(num_blocks))(*num_blocks)
         args = EsOpenArgs(self._weights.address, self._weights.size, ctypes.addressof(blocks), len(num_blocks), threads)
         if self._library.es_open(args, handle):
             self._weights.close()
-            raise EngineError(f"{engine.path} cannot be opened: {self._last_error()}")
+            raise EngineError(f"{path} cannot be opened: {self._last_error()}")
         self._handle: ctypes.c_void_p | None = handle
         self._finalizer = weakref.finalize(self, _close, self._library, handle, self._weights)  # at exit too
         self.threads = threads

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from ...errors import EngineError
 from ...plugins.cpu.isa import machine_flags
-from ..engine_dir import EngineDir
 from ..manifest import Manifest
 from .cpu import CpuExecutor
 from .cpu_abi import ABI_VERSION
@@ -38,4 +37,4 @@ def describe(target: CpuTarget) -> dict[str, str]:
 
 
 def open_executor(path: Path, manifest: Manifest, num_blocks: Sequence[int], threads: int | None) -> Executor:
-    return CpuExecutor(EngineDir(path, manifest), num_blocks, threads)
+    return CpuExecutor(path, manifest, num_blocks, threads)

@@ -30,7 +30,9 @@ class StepEngine:
         self._kv = self.engine.manifest.kv_cache
         self._per_sequence = -(-self.engine.manifest.limits.max_seq_len // self._kv.block_size)
         self._free = list(range(sequences * self._per_sequence))[::-1]
-        self.executor = CpuExecutor(self.engine, [len(self._free)] * len(self._kv.groups), threads)
+        self.executor = CpuExecutor(
+            self.engine.path, self.engine.manifest, [len(self._free)] * len(self._kv.groups), threads
+        )
 
     def add(self, tokens: Sequence[int]) -> Tokens:
         """A new sequence. Its blocks are not neighbours, and another group's are in another order."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ....plugins.cpu.isa import Isa
 from ....quantization.scheme import WeightType
-from .toolchain import compile_engine
+from .toolchain import compile_source
 
 _SOURCE = Path(__file__).with_suffix(".cpp")
 
@@ -83,4 +83,4 @@ class Ceilings:
 
 def measure_ceilings(isa: Isa) -> Ceilings:
     """Compile the probe for `isa`, which this machine must have. Raises ToolchainError without a C++ compiler."""
-    return Ceilings(compile_engine(_SOURCE.read_text(encoding="utf-8"), isa))
+    return Ceilings(compile_source(_SOURCE.read_text(encoding="utf-8"), isa))

@@ -120,7 +120,7 @@ class Compilation:
         self.resources.close()
 
 
-def compile_engine(source: str, isa: Isa, compiler: Compiler | None = None) -> Path:
+def compile_source(source: str, isa: Isa, compiler: Compiler | None = None) -> Path:
     """The shared object of `source`, from the cache if it was compiled before."""
     return start_compiling(source, isa, compiler).wait()
 

@@ -1,4 +1,4 @@
-// Weight types and how their panels lie in memory; plugins/linear/packing.py writes the same bytes.
+// Weight types and how their panels lie in memory; plugins/linear/cpu/packing.py writes the same bytes.
 //
 // A weight [N, K] is a row of panels of 32 outputs, each two halves of 16, zero where N ends within one.
 //   fp32  [half][K][16]

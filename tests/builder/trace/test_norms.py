@@ -4,7 +4,7 @@ from known import known
 from torch import nn
 from transformers.activations import ACT2FN
 
-from enginesmith.builder.trace.activations import recognise_gelu
+from enginesmith.builder.trace.gelu import recognise_gelu
 from enginesmith.builder.trace.norms import NormKind, recognise_norm
 
 

@@ -16,9 +16,13 @@ from enginesmith.runtime.sampling_params import SamplingParams
 TABLE = array("i", range(24))
 
 
+def open_cpu_executor(path: Path) -> CpuExecutor:
+    return CpuExecutor(path, open_engine(path).manifest, [24, 24], threads=1)
+
+
 @pytest.fixture
 def executor(toy_engine: Path) -> Iterator[CpuExecutor]:
-    executor = CpuExecutor(open_engine(toy_engine), [24, 24], threads=1)
+    executor = open_cpu_executor(toy_engine)
     yield executor
     executor.close()
 
@@ -78,7 +82,7 @@ def test_a_closed_engine_says_so(executor: CpuExecutor):
 
 def test_an_engine_forgotten_is_closed(toy_engine: Path, monkeypatch: pytest.MonkeyPatch):
     closed: list[int] = []
-    executor = CpuExecutor(open_engine(toy_engine), [24, 24], threads=1)
+    executor = open_cpu_executor(toy_engine)
     weights = executor._weights
     monkeypatch.setattr(weights, "close", lambda: closed.append(1))
     del executor

@@ -18,7 +18,6 @@ from enginesmith.builder.targets.cpu import toolchain
 from enginesmith.builder.targets.cpu.target import plan
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.cpu.packing import layout_of_weight
-from enginesmith.runtime.engine_dir import EngineDir
 from enginesmith.runtime.executors.cpu import CpuExecutor
 from enginesmith.runtime.executors.cpu_abi import ABI_VERSION
 from enginesmith.runtime.executors.cpu_target import CpuTarget
@@ -80,10 +79,10 @@ def run_network(tmp_path: Path, quick_compiler: None) -> Run:
         packed = partial(layout_of_weight, isa=Isa.AVX2)
         planned = plan(small.network(), CONFIG, Isa.AVX2, max_seq_len=64)
         write_weights(tmp_path / "weights.bin", planned.program, packed, small.parameters.__getitem__)
-        library = toolchain.compile_engine(planned.source, Isa.AVX2)
+        library = toolchain.compile_source(planned.source, Isa.AVX2)
         (tmp_path / "engine.so").write_bytes(library.read_bytes())
-        engine = EngineDir(tmp_path, _manifest(small.width, planned.program.weights_bytes))
-        executor = CpuExecutor(engine, [], threads=2)
+        manifest = _manifest(small.width, planned.program.weights_bytes)
+        executor = CpuExecutor(tmp_path, manifest, [], threads=2)
         try:
             parts = []
             for first in range(0, len(input_ids), CONFIG.max_batch_size):

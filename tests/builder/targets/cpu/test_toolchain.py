@@ -26,12 +26,12 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_compiles_to_a_library_that_loads():
-    library = ctypes.CDLL(str(toolchain.compile_engine(SOURCE, Isa.AVX2)))
+    library = ctypes.CDLL(str(toolchain.compile_source(SOURCE, Isa.AVX2)))
     assert library.answer() == 42
 
 
 def test_the_second_time_comes_from_the_cache():
-    first = toolchain.compile_engine(SOURCE, Isa.AVX2)
+    first = toolchain.compile_source(SOURCE, Isa.AVX2)
     stamp = first.stat().st_mtime_ns
     again = toolchain.start_compiling(SOURCE, Isa.AVX2)
     assert again.cached
@@ -76,7 +76,7 @@ def test_a_refusal_quotes_the_compiler_and_leaves_nothing(tmp_path: Path, monkey
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     with pytest.raises(ToolchainError, match="frobnicate"):
-        toolchain.compile_engine("int x = frobnicate;\n", Isa.AVX2)
+        toolchain.compile_source("int x = frobnicate;\n", Isa.AVX2)
     assert not list((tmp_path / "cache" / "objects").iterdir())
     assert not list(tmp_path.glob("enginesmith-compile-*"))
 
@@ -108,7 +108,7 @@ def test_a_compiler_that_says_it_succeeded_but_made_nothing(monkeypatch: pytest.
     fake.chmod(0o755)
     monkeypatch.setenv("CXX", str(fake))
     with pytest.raises(ToolchainError, match="could not compile"):
-        toolchain.compile_engine(SOURCE, Isa.AVX2)
+        toolchain.compile_source(SOURCE, Isa.AVX2)
 
 
 def test_cancelling_stops_the_compiler():
@@ -167,7 +167,7 @@ def test_a_compiler_and_what_it_started_die_with_their_parent(tmp_path: Path):
 
 @pytest.mark.parametrize("damage", [b"", b"\0" * 1000])
 def test_a_damaged_object_is_compiled_again(damage: bytes):
-    path = toolchain.compile_engine(SOURCE, Isa.AVX2)
+    path = toolchain.compile_source(SOURCE, Isa.AVX2)
     path.write_bytes(damage)
     again = toolchain.start_compiling(SOURCE, Isa.AVX2)
     assert not again.cached

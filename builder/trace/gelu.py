@@ -1,4 +1,4 @@
-"""Activations written out by hand: GELU's several spellings, recognised by what they compute."""
+"""Activation functions written out by hand: GELU's several spellings, recognised by what they compute."""
 
 import types
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-def fuse_activations(model: nn.Module) -> None:
+def make_gelus_opaque(model: nn.Module) -> None:
     """Make modules that compute GELU, exact or with tanh, trace into one operator."""
     for module in model.modules():
         if "gelu" in type(module).__name__.lower() and not any(module.parameters()):
