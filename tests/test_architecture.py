@@ -177,7 +177,8 @@ def test_running_loads_no_builder_library(module: str) -> None:
 
 
 def test_a_run_starts_with_what_it_needs() -> None:
-    code = "import sys, enginesmith.cli.run, enginesmith.runtime.executors.cpu; print(*sys.modules)"
+    modules = "enginesmith.cli.run, enginesmith.runtime.llm, enginesmith.runtime.executors.cpu_backend"
+    code = f"import sys, {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     waits = {"numpy", "pydantic", "jinja2", "rich", "yaml", "secrets", "subprocess", "asyncio", "multiprocessing"}
     assert not waits & set(loaded)
