@@ -52,13 +52,13 @@ def test_options_of_the_environment_come_last_and_are_in_the_key(monkeypatch: py
     source = 'extern "C" __attribute__((visibility("default"))) int answer() { return ANSWER; }\n'
     for answer in (42, 43):
         monkeypatch.setenv("ENGINESMITH_CXXFLAGS", f"-DANSWER={answer} '-DTEXT=a b'")
-        assert ctypes.CDLL(str(toolchain.compile_engine(source, Isa.AVX2))).answer() == answer
+        assert ctypes.CDLL(str(toolchain.compile_source(source, Isa.AVX2))).answer() == answer
 
 
 def test_options_without_an_end_are_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ENGINESMITH_CXXFLAGS", "'-DTEXT=a")
     with pytest.raises(ToolchainError, match=r"ENGINESMITH_CXXFLAGS=.*No closing quotation"):
-        toolchain.compile_engine(SOURCE, Isa.AVX2)
+        toolchain.compile_source(SOURCE, Isa.AVX2)
 
 
 def test_headers_are_in_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
