@@ -27,16 +27,17 @@ METADATA = {
 
 def test_a_model_in_parts(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
     rope = {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}
     config = LlamaConfig(
         vocab_size=VOCAB_SIZE,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=64,
         rope_parameters=rope,
         initializer_range=0.3,
-        **shape,
     )
     model = LlamaForCausalLM(config).eval()
     file = write_gguf(tmp_path / "model-00001-of-00002.gguf", model, "llama", METADATA, parts=2)
