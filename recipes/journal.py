@@ -7,6 +7,8 @@ from typing import Any
 
 from ..atomic import clear_abandoned, new_file
 from ..builder.fingerprint import digest
+from ..errors import RecipeError
+from ..json_files import read_object
 
 
 class Journal:
@@ -38,7 +40,7 @@ class Journal:
 def _read(path: Path) -> dict[str, dict[str, Any]]:
     """An absent or damaged journal is an empty one: at worst a step is done again."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        data = read_object(path, RecipeError)
+    except RecipeError:
         return {}
-    return {key: value for key, value in data.items() if isinstance(value, dict)} if isinstance(data, dict) else {}
+    return {key: value for key, value in data.items() if isinstance(value, dict)}

@@ -1,9 +1,9 @@
 """Texts of files on this machine."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from ... import json_files
 from ...errors import BuildError, shown
 
 _MOST_BYTES = 1 << 30  # of a file
@@ -31,8 +31,8 @@ def read_texts(path: Path) -> Iterator[str]:
 
 def _text_of(line: str, path: Path, number: int) -> str:
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        value = json_files.parse(line.encode())
+    except ValueError as error:
         raise BuildError(f"{path}, line {number}: not valid JSON: {error}") from None
     text = value.get("text") if isinstance(value, dict) else value
     if not isinstance(text, str):

@@ -64,6 +64,7 @@ def test_lines_of_json(tmp_path: Path) -> None:
     assert list(read_texts(path)) == ["one", "two"]
     for line, message in (
         ("{", "line 1: not valid JSON"),
+        ("[" * 900 + "]" * 900, "line 1: not valid JSON: nested deeper"),
         ("[1]", 'line 1: expected a string or an object with "text"'),
     ):
         path.write_text(line)
