@@ -162,5 +162,5 @@ def _surround(tokenizer: "Tokenizer", named: Mapping[str, str], settings: Mappin
         tokenizer.post_processor = processors.TemplateProcessing(
             single=[*before, "$A", *behind],
             pair=[*before, "$A", *behind, *before, "$B", *behind],
-            special_tokens=[(token, tokenizer.token_to_id(token)) for token in {*before, *behind}],
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in dict.fromkeys([*before, *behind])],
         )

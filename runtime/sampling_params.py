@@ -106,7 +106,7 @@ class SamplingParams:
     def replace(self, **changes: Any) -> "SamplingParams":
         """A copy with some fields changed, checked again."""
         known = {field.name for field in fields(self)}
-        for name in changes.keys() - known:
+        for name in sorted(changes.keys() - known):
             raise RequestError(f"unknown sampling parameter {name!r}; known are {', '.join(sorted(known))}")
         return replace(self, **changes)
 

@@ -12,6 +12,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from ...errors import UnsupportedModelError, reason
 from . import aten_elementwise, aten_math, aten_shape, ops, rotary  # noqa: F401  (handlers register themselves)
 from .convert import unsupported_operators
+from .modeling_modules import sorted_sets
 
 # What torch.export says of a loop over tokens, or of chunks of them.
 _FIXED_LENGTH = ("specialized it to be a constant", "Constraints violated (T)")
@@ -42,7 +43,7 @@ def export(model: nn.Module, mode: FakeTensorMode) -> torch.export.ExportedProgr
     with torch.no_grad(), mode:
         inputs = tuple(torch.zeros(size, dtype=torch.int64) for size in (12, 12, 3))
     try:
-        with torch.no_grad(), ops.opaque_linear(), rotary.fused_rotary(model):
+        with torch.no_grad(), ops.opaque_linear(), rotary.fused_rotary(model), sorted_sets(model):
             program = torch.export.export(
                 Packed(model), inputs, dynamic_shapes=({0: tokens}, {0: tokens}, {0: rows}), strict=False
             )

@@ -7,7 +7,6 @@ after export by `verify`, that the model's cos does.
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ...errors import UnsupportedModelError
+from .modeling_modules import namespaces
 
 _TOKENS, _HEADS = 3, 2
 
@@ -54,8 +54,7 @@ def fused_rotary(model: nn.Module) -> Iterator[None]:
     """While this holds, the rotary functions of the model's own modules trace into RotaryEmbedding operations."""
     saved: list[tuple[dict[str, Any], str, Any]] = []
     recognise = _Recogniser()
-    for name in {type(module).__module__ for module in model.modules()}:
-        namespace = vars(sys.modules[name]) if name.startswith("transformers.") else {}
+    for namespace in namespaces(model):
         for key, value in list(namespace.items()):
             if inspect.isfunction(value) and {"cos", "sin"} <= set(inspect.signature(value).parameters):
                 saved.append((namespace, key, value))
@@ -177,12 +176,12 @@ def verify(program: torch.export.ExportedProgram) -> None:
     from .evaluate import evaluate_positions
 
     target = torch.ops.enginesmith.rotary_embedding.default
-    promises = {
+    promises = dict.fromkeys(
         (argument, node.args[7])
         for node in program.graph.nodes
         if node.op == "call_function" and node.target is target and node.args[7] != "free"
         for argument in node.args[1:3]
-    }
+    )
     values = evaluate_positions(program, [argument for argument, _ in promises])
     for argument, layout in promises:
         value = values[argument]
