@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from enginesmith.recipes.workloads import Workload
+from enginesmith.measure.workloads import Workload
 
 SERVE = Path(__file__).parent / "peers" / "serve.py"
 AT_ONCE = 16

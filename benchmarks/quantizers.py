@@ -21,11 +21,11 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from enginesmith.measure.texts import calibration_text, evaluation_text
 from enginesmith.quantization import awq, gptq, rtn
 from enginesmith.quantization.feedback import Feedback
 from enginesmith.quantization.scheme import WeightScheme, WeightType
 from enginesmith.quantization.statistics import InputStatistics, relative_error
-from enginesmith.quantization.texts import calibration_text, evaluation_text
 
 LAYERS = "model.layers.3.self_attn.q_proj,model.layers.10.mlp.up_proj,model.layers.20.mlp.down_proj"
 Quantizer = Callable[[np.ndarray, np.ndarray, WeightScheme], np.ndarray]  # weight [N, K], inputs [T, K] -> weight

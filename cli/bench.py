@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from ..errors import RequestError, ToolchainError
+from ..measure.shares import Share, Yardstick
+from ..measure.workloads import Measurement, Workload, measure, median_run, require_room
 from ..plugins.cpu.isa import Isa
-from ..recipes.shares import Share, Yardstick
-from ..recipes.workloads import Measurement, Workload, measure, median_run, require_room
 from ..runtime.executors.cpu_target import cpu_facts
 from ..runtime.llm import LLM
 from ..runtime.threads import physical_cores

@@ -6,8 +6,8 @@ import click
 
 from ..builder.evaluate.evaluate import Evaluation, evaluate
 from ..builder.evaluate.plot import plot_layers, require_matplotlib
-from ..builder.evaluate.windows import DEFAULT_TOKENS, DEFAULT_WINDOW
 from ..builder.quantize.report import LayerReport
+from ..measure.windows import DEFAULT_TOKENS, DEFAULT_WINDOW
 from .progress import terminal_progress
 from .show import section
 from .terminal import write_json

@@ -5,11 +5,11 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ..builder.config import BuildConfig
-from ..builder.evaluate.windows import DEFAULT_TOKENS
 from ..builder.quantize.config import QuantizeConfig
 from ..errors import RequestError
+from ..measure.windows import DEFAULT_TOKENS
+from ..measure.workloads import Workload
 from ..runtime.sampling_params import SamplingParams
-from .workloads import Workload
 
 
 def _is_pinned(value: str) -> str:

@@ -11,14 +11,14 @@ import numpy as np
 
 from ...checkpoint.folder import REPORT
 from ...errors import EvaluationError
+from ...measure.quality import Quality
+from ...measure.texts import TOPICS, evaluation_text
+from ...measure.windows import DEFAULT_TOKENS, DEFAULT_WINDOW, Window, windows
 from ...progress import NoProgress, Progress
-from ...quantization.quality import Quality
-from ...quantization.texts import TOPICS, evaluation_text
 from ...runtime.tokenizer import NoTokenizer
 from ..quantize.report import LayerReport
 from .layers import read_layers, weight_errors
 from .subjects import CheckpointSubject, Subject, open_subject
-from .windows import DEFAULT_TOKENS, DEFAULT_WINDOW, Window, windows
 
 
 @dataclass(frozen=True)

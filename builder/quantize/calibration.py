@@ -11,8 +11,8 @@ import numpy as np
 from ...checkpoint.checkpoint import Checkpoint
 from ...checkpoint.config import max_positions
 from ...errors import BuildError, shown
+from ...measure.texts import TOPICS, calibration_text
 from ...progress import Progress
-from ...quantization.texts import TOPICS, calibration_text
 from ...runtime.tokenizer import NoTokenizer, Tokenizer
 from ..checkpoint_tokenizer import tokenizer_of
 from .config import QuantizeConfig

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from enginesmith.quantization import quality
-from enginesmith.quantization.quality import Quality
+from enginesmith.measure import quality
+from enginesmith.measure.quality import Quality
 
 
 def _plain(logits: np.ndarray, targets: np.ndarray, reference: np.ndarray) -> dict[str, float]:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enginesmith.builder.evaluate.windows import windows
+from enginesmith.measure.windows import windows
 
 
 @given(st.integers(2, 60), st.integers(2, 20), st.data(), st.lists(st.just(-1), max_size=1))

@@ -1,4 +1,4 @@
-from enginesmith.quantization.texts import TOPICS, calibration_text, evaluation_text
+from enginesmith.measure.texts import TOPICS, calibration_text, evaluation_text
 
 
 def test_the_parts_share_no_paragraph() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from enginesmith.recipes.workloads import Measurement, Workload, median_run
+from enginesmith.measure.workloads import Measurement, Workload, median_run
 
 
 def _run(workload: Workload, **changes: object) -> Measurement:
