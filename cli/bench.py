@@ -12,8 +12,6 @@ import click
 from ..errors import RequestError, ToolchainError
 from ..measure.shares import Share, Yardstick
 from ..measure.workloads import Measurement, Workload, measure, median_run, require_room
-from ..plugins.cpu.isa import Isa
-from ..runtime.executors.cpu_target import cpu_facts
 from ..runtime.llm import LLM
 from ..runtime.threads import physical_cores
 from .progress import terminal_progress
@@ -101,10 +99,11 @@ def _chosen(llm: LLM, names: Sequence[str]) -> list[Workload]:
 
 
 def _yardstick(engine: Path, llm: LLM, threads: int) -> Yardstick | None:
-    from ..builder.targets.cpu.ceilings import measure_ceilings
+    from ..builder.targets.registry import target_named
 
     try:
-        return Yardstick(engine, llm.manifest, measure_ceilings(Isa(cpu_facts(llm.manifest).isa)), threads)
+        ceilings = target_named(llm.manifest.target.name).ceilings(llm.manifest)
+        return Yardstick(engine, llm.manifest, ceilings, threads)
     except ToolchainError:
         remark("no shares of this machine's ceilings: measuring those needs a C++ compiler")
         return None

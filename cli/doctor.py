@@ -101,18 +101,18 @@ def _software() -> Iterator[Finding]:
 
 
 def _measured() -> Iterator[Finding]:
-    isa, threads = native_isa(), physical_cores()
-    if isa is None:
+    threads = physical_cores()
+    if native_isa() is None:
         return
-    from ..builder.targets.cpu.ceilings import Instruction, measure_ceilings
+    from ..builder.targets.registry import target_named
 
     try:
-        with terminal_progress().task("Measuring bandwidth and peaks", len(Instruction) + 1) as task:
-            ceilings = measure_ceilings(isa)
+        ceilings = target_named("cpu").ceilings()
+        with terminal_progress().task("Measuring bandwidth and peaks", len(ceilings.instructions) + 1) as task:
             bandwidth = ceilings.read_bandwidth(min(_PROBE_BYTES, available_memory() // 4), threads)
             task.advance()
             peaks = {}
-            for instruction in Instruction:
+            for instruction in ceilings.instructions:
                 peaks[instruction] = ceilings.peak(instruction, threads)
                 task.advance()
     except ToolchainError:
@@ -121,7 +121,7 @@ def _measured() -> Iterator[Finding]:
     yield Finding("memory read", f"{bandwidth / 1e9:.1f} GB/s with {threads} threads")
     for instruction, peak in peaks.items():
         if peak:
-            yield Finding(instruction.title, f"{peak / 1e9:.0f} GOP/s with {threads} threads")
+            yield Finding(instruction, f"{peak / 1e9:.0f} GOP/s with {threads} threads")
 
 
 def _show(findings: list[Finding]) -> None:

@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..builder.targets.cpu.ceilings import Ceilings, Instruction, used_instruction
 from ..errors import EngineError
 from ..json_files import read_object
-from ..plugins.cpu.isa import Isa
 from ..quantization.scheme import WeightType
-from ..runtime.executors.cpu_target import cpu_facts
 from ..runtime.manifest import Manifest
+from .ceilings import Ceilings
 from .workloads import Measurement, Workload
 
 _LEAST_BUFFER = 64 << 20  # below that, a read measures the cache
@@ -38,8 +36,7 @@ class Yardstick:
         self._kv_bytes: int = report["kv_bytes_per_token"]
         self._ceilings, self._threads = ceilings, threads
         self._buffer = max(self._work["linear_bytes"], _LEAST_BUFFER)
-        weights = WeightType(manifest.quantization.scheme)
-        self.instruction: Instruction = used_instruction(weights, Isa(cpu_facts(manifest).isa))
+        self.instruction = ceilings.instruction_of(WeightType(manifest.quantization.scheme))
 
     def calibrate(self) -> None:
         """Read both ceilings once more: before and after what is measured, since a machine's neighbours come and go."""
@@ -71,4 +68,4 @@ class Yardstick:
             ops += tokens * work["token_ops"] + output * work["logits_ops"]
             ops += work["attention_ops"] * tokens * (tokens + 1) // 2
         peak = self._ceilings.peak(self.instruction, self._threads)
-        return Share(self.instruction.title, ops / seconds, peak)
+        return Share(self.instruction, ops / seconds, peak)

@@ -6,17 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...checkpoint.layouts.kv_cache import KvScales
+from ...measure.ceilings import Ceilings
 from ...progress import Progress
 from ...quantization.scheme import WeightType
+from ...runtime.manifest import Manifest
 from ...runtime.manifest import Target as TargetFacts
 from ..config import BuildConfig
-from ..lowering.program import Program, Tactic
-from ..lowering.stored_rows import Stored
-from ..passes.derived import Read
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # which need onnx_ir: a target is also asked for its ceilings, where nothing is built
+    from ...checkpoint.layouts.kv_cache import KvScales
+    from ..lowering.program import Program, Tactic
+    from ..lowering.stored_rows import Stored
     from ..network import Network
+    from ..passes.derived import Read
 
 WEIGHTS = "weights.bin"
 
@@ -40,7 +42,7 @@ class Compilation(Protocol):
 class Plan(ABC):
     """Everything about an engine but the values of its weights."""
 
-    program: Program
+    program: "Program"
     config: BuildConfig
     max_seq_len: int
 
@@ -60,11 +62,11 @@ class Plan(ABC):
         """Begin to compile for the engine's folder, in a process of its own."""
 
     @abstractmethod
-    def pack(self, folder: Path, read: Read, progress: Progress) -> None:
+    def pack(self, folder: Path, read: "Read", progress: Progress) -> None:
         """Write WEIGHTS into the engine's folder. `read(parameter)` gives a weight."""
 
     @abstractmethod
-    def tactics(self) -> list[Tactic]:
+    def tactics(self) -> "list[Tactic]":
         """The kernels of fused operations that come in several variants."""
 
     @abstractmethod
@@ -86,8 +88,8 @@ class Host(Protocol):
         network: "Network",
         config: BuildConfig,
         max_seq_len: int,
-        stored: Stored | None = None,
-        kv_scales: Mapping[str, KvScales] | None = None,
+        stored: "Stored | None" = None,
+        kv_scales: "Mapping[str, KvScales] | None" = None,
     ) -> Plan:
         """Lower `network` and give every buffer and weight its place; raises what `lowering.lower` raises."""
         ...
@@ -105,4 +107,12 @@ class Target(Protocol):
 
     def machine(self) -> str:
         """What this machine is to the target: an engine built for "native" is another one where this differs."""
+        ...
+
+    def ceilings(self, engine: Manifest | None = None) -> Ceilings:
+        """What this machine can do at best; of the instructions that `engine` was built for, else of all it has.
+
+        Raises ToolchainError where a probe must be compiled, and there is no compiler; BuildError where the target does
+        not run here.
+        """
         ...

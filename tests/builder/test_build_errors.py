@@ -12,7 +12,7 @@ import pytest
 from enginesmith.builder.build import build
 from enginesmith.builder.check import BARS, INT4_BARS, compare
 from enginesmith.builder.config import BuildConfig
-from enginesmith.builder.targets.cpu import target as cpu_target
+from enginesmith.builder.targets.cpu import plan as cpu_plan
 from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.errors import BuildError, CheckpointError, ToolchainError, UnsupportedModelError
 
@@ -84,7 +84,7 @@ def test_an_interrupt_leaves_the_old_engine(llama: Path, output: Path, monkeypat
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cpu_target, "write_weights", interrupt)
+    monkeypatch.setattr(cpu_plan, "write_weights", interrupt)
     with pytest.raises(KeyboardInterrupt):
         build(llama, output, CONFIG)
     assert [path.name for path in output.parent.iterdir()] == ["engine"]
@@ -159,7 +159,7 @@ def test_a_disk_that_fills_up_names_the_output(llama: Path, output: Path, monkey
     def full(source: Path, target: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(source))
 
-    monkeypatch.setattr(cpu_target.shutil, "copyfile", full)
+    monkeypatch.setattr(cpu_plan.shutil, "copyfile", full)
     with pytest.raises(BuildError, match=f"{output} could not be written: No space left"):
         build(llama, output, CONFIG)
     assert nothing_beside(output)

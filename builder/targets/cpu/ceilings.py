@@ -1,7 +1,8 @@
-"""What this machine can do at best, measured: the scale that `bench` and `doctor` hold figures against."""
+"""The ceilings of a CPU, measured by a small C++ probe; see `measure/ceilings.py`."""
 
 import ctypes
-from enum import IntEnum
+from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 
 from ....plugins.cpu.isa import Isa
@@ -11,28 +12,16 @@ from .toolchain import compile_source
 _SOURCE = Path(__file__).with_suffix(".cpp")
 
 
-class Instruction(IntEnum):
-    """Kinds of multiply-add, numbered as `es_peak` in ceilings.cpp counts them."""
+class Instruction(StrEnum):
+    """Kinds of multiply-add, in the order in which `es_peak` in ceilings.cpp counts them."""
 
-    FP32_FMA = 0
-    INT16_MADD = 1
-    INT8_MADDUBS = 2
-    INT8_VNNI = 3
-    BF16_DOT = 4
-    AMX_INT8 = 5
-    AMX_BF16 = 6
-
-    @property
-    def title(self) -> str:
-        return {
-            Instruction.FP32_FMA: "fp32 multiply-add",
-            Instruction.INT16_MADD: "int16 vpmaddwd",
-            Instruction.INT8_MADDUBS: "int8 vpmaddubsw",
-            Instruction.INT8_VNNI: "int8 AVX-512 VNNI",
-            Instruction.BF16_DOT: "bf16 AVX-512",
-            Instruction.AMX_INT8: "int8 AMX",
-            Instruction.AMX_BF16: "bf16 AMX",
-        }[self]
+    FP32_FMA = "fp32 multiply-add"
+    INT16_MADD = "int16 vpmaddwd"
+    INT8_MADDUBS = "int8 vpmaddubsw"
+    INT8_VNNI = "int8 AVX-512 VNNI"
+    BF16_DOT = "bf16 AVX-512"
+    AMX_INT8 = "int8 AMX"
+    AMX_BF16 = "bf16 AMX"
 
 
 def used_instruction(weights: WeightType, isa: Isa) -> Instruction:
@@ -54,33 +43,30 @@ def used_instruction(weights: WeightType, isa: Isa) -> Instruction:
             return Instruction.AMX_INT8
 
 
-class Ceilings:
-    """Measures on every call, which takes a tenth of a second to a second, and answers with the best reading so far.
+class CpuCeilings:
+    """What engines for `isa` can reach on this machine. Raises ToolchainError without a C++ compiler."""
 
-    A ceiling is what the machine can do undisturbed: neighbours only ever lower a reading.
-    """
+    instructions: Sequence[str] = tuple(Instruction)
 
-    def __init__(self, library: Path) -> None:
-        self._library = ctypes.CDLL(str(library))
+    def __init__(self, isa: Isa) -> None:
+        self._isa = isa
+        self._library = ctypes.CDLL(str(compile_source(_SOURCE.read_text(encoding="utf-8"), isa)))
         self._library.es_read_bandwidth.argtypes = [ctypes.c_int64, ctypes.c_int]
         self._library.es_read_bandwidth.restype = ctypes.c_double
         self._library.es_peak.argtypes = [ctypes.c_int, ctypes.c_int]
         self._library.es_peak.restype = ctypes.c_double
         self._readings: dict[tuple[object, ...], float] = {}
 
+    def instruction_of(self, weights: WeightType) -> Instruction:
+        return used_instruction(weights, self._isa)
+
     def read_bandwidth(self, num_bytes: int, threads: int) -> float:
-        """Bytes per second read from a buffer of that size; 0 where memory is short."""
         return self._best(("read", num_bytes, threads), self._library.es_read_bandwidth(num_bytes, threads))
 
-    def peak(self, instruction: Instruction, threads: int) -> float:
-        """Operations per second (a multiply-add is two); 0 where the instruction is missing."""
-        return self._best((instruction, threads), self._library.es_peak(int(instruction), threads))
+    def peak(self, instruction: str, threads: int) -> float:
+        number = self.instructions.index(instruction)
+        return self._best((instruction, threads), self._library.es_peak(number, threads))
 
     def _best(self, what: tuple[object, ...], reading: float) -> float:
         self._readings[what] = max(reading, self._readings.get(what, 0.0))
         return self._readings[what]
-
-
-def measure_ceilings(isa: Isa) -> Ceilings:
-    """Compile the probe for `isa`, which this machine must have. Raises ToolchainError without a C++ compiler."""
-    return Ceilings(compile_source(_SOURCE.read_text(encoding="utf-8"), isa))

@@ -15,7 +15,7 @@ from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.lowering.weights_file import write_weights
 from enginesmith.builder.network import Network, Parameter
 from enginesmith.builder.targets.cpu import toolchain
-from enginesmith.builder.targets.cpu.target import plan
+from enginesmith.builder.targets.cpu.plan import plan
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.cpu.packing import layout_of_weight
 from enginesmith.runtime.executors.cpu import CpuExecutor
