@@ -20,7 +20,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
-from enginesmith.checkpoint.writer import new_safetensors
+from enginesmith.checkpoint.safetensors_writer import new_safetensors
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 CONFIG = {

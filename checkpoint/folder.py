@@ -21,9 +21,9 @@ from ..json_files import read_object
 from .checkpoint import Checkpoint
 from .output import check_output
 from .safetensors import TensorInfo, read_header
+from .safetensors_writer import new_safetensors
 from .tensor_index import INDEX, SINGLE, TensorReader
 from .tokenizer_files import copy_tokenizer
-from .writer import new_safetensors
 
 REPORT = "quantization_report.json"  # only checkpoints that were quantized here have one
 _FINGERPRINT = "fingerprint"

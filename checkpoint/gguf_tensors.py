@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import CheckpointError
 from ..progress import Progress
 from .gguf_file import GgufFile, GgufTensor
-from .writer import new_safetensors
+from .safetensors_writer import new_safetensors
 
 _F32, _F16, _BF16 = np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
 _PLAIN = (0, 1, 30)  # GGML's numbers of F32, F16 and BF16

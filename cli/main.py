@@ -11,7 +11,7 @@ import click
 from .. import __version__
 from ..blame import advice
 from ..errors import EnginesmithError
-from . import stopping, terminal
+from . import stop_signals, terminal
 
 # Name -> one line of help: so that `enginesmith --help` imports no command.
 _COMMANDS = {
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except (KeyboardInterrupt, click.Abort):
-        return stopping.say_interrupted()
+        return stop_signals.say_interrupted()
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ..progress import Progress, Task
-from . import stopping
+from . import stop_signals
 from .terminal import printable
 
 if TYPE_CHECKING:
@@ -52,14 +52,14 @@ class BarProgress:
 
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator[Task]:
-        stopping.check()
+        stop_signals.check()
         if self._open == 0:
             self._bars.start()
         self._open += 1
         id = self._bars.add_task(printable(description), total=total)
         try:
             yield _Bar(self._bars, id)
-            stopping.check()
+            stop_signals.check()
             done = total if total is not None else 1
             self._bars.update(id, total=done, completed=done)
             self._bars.stop_task(id)
@@ -81,12 +81,12 @@ class LineProgress:
 
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator[Task]:
-        stopping.check()
+        stop_signals.check()
         description = printable(description)
         print(f"{description} ...", file=sys.stderr, flush=True)
         start = time.monotonic()
         yield _Counted()
-        stopping.check()
+        stop_signals.check()
         if (took := time.monotonic() - start) >= 1:
             print(f"{description}: {took:.1f} s", file=sys.stderr, flush=True)
 

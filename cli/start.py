@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 def main(arguments: "Sequence[str] | None" = None) -> None:
     """Run the command line; ends the process with 0, 2 (the user's to fix), or what a signal asks for."""
     try:
-        from . import stopping
+        from . import stop_signals
 
-        stopping.install()
+        stop_signals.install()
         from .main import main as run
 
         status = run(arguments)
@@ -26,12 +26,12 @@ def main(arguments: "Sequence[str] | None" = None) -> None:
 
 
 def _asked_to_stop() -> bool:
-    from . import stopping
+    from . import stop_signals
 
-    return stopping.asked()
+    return stop_signals.asked()
 
 
 def _interrupted() -> int:
-    from . import stopping
+    from . import stop_signals
 
-    return stopping.say_interrupted()
+    return stop_signals.say_interrupted()

@@ -34,8 +34,8 @@ WAITER = """
 import sys, time
 from pathlib import Path
 from enginesmith import atomic
-from enginesmith.cli import stopping
-stopping.install()
+from enginesmith.cli import stop_signals
+stop_signals.install()
 with getattr(atomic, sys.argv[2])(Path(sys.argv[1])) as work:
     if work.is_dir():
         for name in range(2000):

@@ -65,7 +65,7 @@ class Facts:
             return None
         if value.const_value is not None:
             return value.const_value.numpy()
-        return derived.evaluate(value, _no_parameter)
+        return derived.compute(value, _no_parameter)
 
     def integers(self, value: ir.Value | None, what: str) -> list[int] | None:
         """The constant integers of an optional input that is an attribute in disguise."""

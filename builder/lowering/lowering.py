@@ -12,9 +12,9 @@ from .expressions import Operand
 from .facts import Facts
 from .liveness import Liveness
 from .program import Program
+from .program_weights import ProgramWeights
 from .stored_rows import Stored
 from .values import Values
-from .weights import Weights
 
 if TYPE_CHECKING:
     from ..network import Network
@@ -28,7 +28,7 @@ class Lowering:
     kv_scales: Mapping[str, KvScales]
     program: Program
     facts: Facts
-    weights: Weights
+    weights: ProgramWeights
     liveness: Liveness
     values: Values
 
@@ -43,7 +43,7 @@ def new_lowering(
 ) -> Lowering:
     """A lowering that has not begun; `needed`: the nodes that the logits depend on."""
     program, operands = Program(), dict[ir.Value, Operand]()
-    weights = Weights(facts, config, stored, program)
+    weights = ProgramWeights(facts, config, stored, program)
     liveness = Liveness(operands, needed)
     values = Values(facts, weights, liveness, program, operands)
     return Lowering(config, kv_scales, program, facts, weights, liveness, values)

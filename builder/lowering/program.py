@@ -19,7 +19,7 @@ Rows = Callable[[int, int], np.ndarray | QuantizedWeight]
 """Rows [first, last) of a weight [n, k]: in float32 or, for scaled schemes, quantized."""
 
 
-class Layout(Protocol):
+class PackedLayout(Protocol):
     """How a target stores a weight."""
 
     @property

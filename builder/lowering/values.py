@@ -13,8 +13,8 @@ from .expressions import Expr, Operand
 from .facts import Facts, Unsupported, product, scalar_of
 from .liveness import Liveness
 from .program import Call, LoopCall, Program
+from .program_weights import ProgramWeights
 from .views import DType, View, contiguous, new_buffer, show
-from .weights import Weights
 
 
 @dataclass
@@ -22,7 +22,7 @@ class Values:
     """The operands of a network being lowered; calls are emitted into `program`."""
 
     facts: Facts
-    weights: Weights
+    weights: ProgramWeights
     liveness: Liveness
     program: Program
     operands: dict[ir.Value, Operand]

@@ -17,13 +17,13 @@ from ...quantization.scheme import WeightType
 from ..passes import derived
 from ..passes.derived import Read
 from .memory_plan import align
-from .program import Layout, LinearWeight, PlainWeight, Program, Rows
+from .program import LinearWeight, PackedLayout, PlainWeight, Program, Rows
 from .views import DType
 
 _STEP_BYTES = 16 << 20
 
 
-LayoutOf = Callable[[LinearWeight], Layout]
+LayoutOf = Callable[[LinearWeight], PackedLayout]
 """How a target packs a weight."""
 
 
@@ -83,7 +83,7 @@ def _release(mapped: mmap.mmap, offset: int, nbytes: int) -> None:
         mapped.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
-def _write_linear(weight: LinearWeight, layout: Layout, out: np.ndarray, read: Read) -> None:
+def _write_linear(weight: LinearWeight, layout: PackedLayout, out: np.ndarray, read: Read) -> None:
     sources = weight.stored or [_rows_of(source, weight, read) for source in weight.sources]
     layout.pack(sources[0], out, *sources[1:])
 
@@ -103,7 +103,7 @@ def _write_plain(weight: PlainWeight, out: np.ndarray, read: Read) -> None:
     source, dtype = weight.source, weight.buffer.dtype
     shape = derived.static_dims(source)
     if dtype is not DType.F32 or not shape:
-        out[:] = np.frombuffer(_plain_array(weight, derived.evaluate(source, read)).tobytes(), np.uint8)
+        out[:] = np.frombuffer(_plain_array(weight, derived.compute(source, read)).tobytes(), np.uint8)
         return
     row_bytes = len(out) // shape[0] if shape[0] else 0
     step = max(1, _STEP_BYTES // max(row_bytes, 1))

@@ -9,7 +9,7 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from . import graph as g
-from .activations import recognise
+from .activation_functions import recognise
 from .linear import linear_before, read_linear
 
 

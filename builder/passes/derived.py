@@ -71,7 +71,7 @@ def _leaves(value: ir.Value) -> Iterator[str]:
             yield from _leaves(operand)
 
 
-def evaluate(value: ir.Value, read: Read) -> np.ndarray:
+def compute(value: ir.Value, read: Read) -> np.ndarray:
     """All of a derived value, float32, C-contiguous."""
     return np.ascontiguousarray(_region(value, _whole(value), read), dtype=np.float32)
 

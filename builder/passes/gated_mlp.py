@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from ...plugins.linear.activation_function import ActivationFunction
 from . import graph as g
-from .activations import recognise
+from .activation_functions import recognise
 from .linear import Linear, read_linear
 
 

@@ -13,7 +13,7 @@ from .early_rows import select_rows_early
 from .gated_mlp import fuse_gated_mlps
 from .graph import constant
 from .merge_linears import merge_linears
-from .names import make_names_unique
+from .merge_views import merge_views
 from .norm import fuse_norms
 from .norm_offset import fold_norm_offsets
 from .partial_rotary import fuse_partial_rotary
@@ -21,7 +21,7 @@ from .residual_epilogue import fuse_residuals
 from .row_reshapes import move_row_reshapes
 from .skip_norm import fuse_skip_norms
 from .splits import make_splits
-from .views import merge_views
+from .unique_names import make_names_unique
 
 Pass = Callable[[ir.Graph], int]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import BuildError
 from ...quantization import awq, fp8, gptq, rtn, smoothquant
-from ...quantization.activation import static_scale
+from ...quantization.activation_scale import static_activation_scale
 from ...quantization.feedback import Feedback
 from ...quantization.metric import Metric
 from ...quantization.quantized import QuantizedWeight
@@ -140,7 +140,7 @@ def _quantize(
         layer,
         made,
         values,
-        static_scale(statistics, scheme.weight.type) if is_static and statistics is not None else None,
+        static_activation_scale(statistics, scheme.weight.type) if is_static and statistics is not None else None,
         float(np.linalg.norm(values - weight)) / size if size else 0.0,
         None if statistics is None else relative_error(weight, values, statistics),
     )

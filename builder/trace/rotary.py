@@ -173,7 +173,7 @@ def _agrees(form: RotaryForm, x: Tensor, cos: Tensor, sin: Tensor, y: Any) -> bo
 
 def verify(program: torch.export.ExportedProgram) -> None:
     """Check, by computing it, that every cos and sin has the layout its RotaryEmbedding was recognised with."""
-    from .evaluate import evaluate_positions
+    from .position_values import position_values
 
     target = torch.ops.enginesmith.rotary_embedding.default
     promises = dict.fromkeys(
@@ -182,7 +182,7 @@ def verify(program: torch.export.ExportedProgram) -> None:
         if node.op == "call_function" and node.target is target and node.args[7] != "free"
         for argument in node.args[1:3]
     )
-    values = evaluate_positions(program, [argument for argument, _ in promises])
+    values = position_values(program, [argument for argument, _ in promises])
     for argument, layout in promises:
         value = values[argument]
         half = value.shape[-1] // 2

@@ -2,7 +2,7 @@
 
 from ...progress import NoProgress, Progress
 from ..network import Network
-from . import cache
+from . import trace_cache
 
 
 def trace(config: dict, *, max_seq_len: int, progress: Progress | None = None) -> Network:
@@ -13,12 +13,12 @@ def trace(config: dict, *, max_seq_len: int, progress: Progress | None = None) -
     with the same versions comes from the cache, without importing PyTorch or Transformers.
     """
     progress = progress or NoProgress()
-    key = cache.key(config, max_seq_len)
-    network = cache.load(key)
+    key = trace_cache.key(config, max_seq_len)
+    network = trace_cache.load(key)
     if network is None:
-        from .build import build_network
+        from .trace_model import trace_model
 
-        network = build_network(config, max_seq_len, progress)
-        cache.store(key, network)
+        network = trace_model(config, max_seq_len, progress)
+        trace_cache.store(key, network)
     network.config = config  # a cached one may come from a config that differs in what does not matter here
     return network

@@ -17,7 +17,7 @@ from ..manifest import LONG_ROPE, Manifest
 from ..sampling_params import MAX_LOGPROBS
 from ..threads import physical_cores
 from .cpu_abi import ABI_VERSION, EsOpenArgs, EsSample, EsStep, declare
-from .cpu_target import cpu_facts
+from .cpu_facts import cpu_facts
 from .executor import Sample, SampleRow, SequenceSlice
 from .mapped_file import MappedFile
 

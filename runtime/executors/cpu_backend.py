@@ -8,10 +8,10 @@ from ...plugins.cpu.isa import machine_flags
 from ..manifest import Manifest
 from .cpu import CpuExecutor
 from .cpu_abi import ABI_VERSION
-from .cpu_target import CpuTarget, cpu_facts
+from .cpu_facts import CpuFacts, cpu_facts
 from .executor import Executor
 
-FACTS = CpuTarget
+FACTS = CpuFacts
 
 
 def check_machine(path: Path, manifest: Manifest) -> None:
@@ -32,7 +32,7 @@ def check_machine(path: Path, manifest: Manifest) -> None:
         )
 
 
-def describe(target: CpuTarget) -> dict[str, str]:
+def describe(target: CpuFacts) -> dict[str, str]:
     return {"instruction set": f"{target.isa} ({', '.join(target.cpu_flags)})"}
 
 

@@ -59,6 +59,6 @@ def test_company_changes_nothing(llm: LLM) -> None:
 
 def test_the_check_sees_a_wrong_choice(tiny_checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINESMITH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("enginesmith.builder.trace.build.switch_rope", lambda model, max_seq_len: None)
+    monkeypatch.setattr("enginesmith.builder.trace.trace_model.switch_rope", lambda model, max_seq_len: None)
     with pytest.raises(BuildError, match="distance"):
         build(tiny_checkpoint("phi3-longrope"), tmp_path / "engine", CONFIG)

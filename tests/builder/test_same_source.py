@@ -15,12 +15,12 @@ from tiny_models import FAMILIES
 from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.passes.pipeline import optimize
 from enginesmith.builder.targets.cpu.target import plan
-from enginesmith.builder.trace.build import build_network
+from enginesmith.builder.trace.trace_model import trace_model
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.progress import NoProgress
 
 for family in sys.argv[1:]:
-    network = build_network(FAMILIES[family], 64, NoProgress())
+    network = trace_model(FAMILIES[family], 64, NoProgress())
     optimize(network)
     print(plan(network, BuildConfig(weights="int8"), Isa.AVX2, 64).source)
 """

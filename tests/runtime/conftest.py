@@ -15,7 +15,7 @@ from enginesmith.builder.targets.cpu.toolchain import find_compiler
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.runtime.engine_dir import write_engine
 from enginesmith.runtime.executors.cpu_abi import ABI_VERSION
-from enginesmith.runtime.executors.cpu_target import CpuTarget
+from enginesmith.runtime.executors.cpu_facts import CpuFacts
 from enginesmith.runtime.llm import LLM
 from enginesmith.runtime.manifest import (
     KvCacheSpec,
@@ -122,7 +122,7 @@ def toy_manifest() -> Manifest:
             ),
         ),
         quantization=Quantization(scheme="fp32", linear_layers={"fp32": 2}),
-        target=CpuTarget(
+        target=CpuFacts(
             name="cpu",
             isa="avx2",
             cpu_flags=tuple(sorted(Isa.AVX2.cpu_flags)),

@@ -13,7 +13,7 @@ from ....plugins.linear.cpu.packing import layout_of_weight
 from ....plugins.registry import kernels
 from ....progress import Progress
 from ....runtime.executors.cpu_abi import ABI_VERSION
-from ....runtime.executors.cpu_target import CpuTarget as CpuFacts
+from ....runtime.executors.cpu_facts import CpuFacts
 from ...config import BuildConfig
 from ...lowering.lower import lower
 from ...lowering.memory_plan import plan_memory

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ....errors import BuildError
 from ....plugins.cpu.isa import Isa, native_isa
-from ....runtime.executors.cpu_target import cpu_facts
+from ....runtime.executors.cpu_facts import cpu_facts
 from ....runtime.manifest import Manifest
 from ...config import BuildConfig
 from . import toolchain

@@ -1,7 +1,7 @@
 // y = act(x W^T + bias) + residual, for every weight type. A row's result does not depend on the rows beside it, on how
 // many there are, or on the number of threads.
 #pragma once
-#include "linear/cpu/activations.h"
+#include "linear/cpu/activation_functions.h"
 #include "linear/cpu/panel.h"
 
 namespace es {

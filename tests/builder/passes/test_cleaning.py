@@ -5,8 +5,8 @@ from known import known
 
 from enginesmith.builder.passes.common_subexpressions import eliminate_common_subexpressions
 from enginesmith.builder.passes.graph import constant
+from enginesmith.builder.passes.merge_views import merge_views
 from enginesmith.builder.passes.splits import make_splits
-from enginesmith.builder.passes.views import merge_views
 
 S = [1, "T", 8]
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from enginesmith.builder.passes.derived import (
+    compute,
     depends_on_parameter,
-    evaluate,
     is_derived,
     is_derived_node,
     parameters_of,
@@ -69,7 +69,7 @@ def test_leaves(net, w, v):
 
 
 def test_evaluate_converts_to_float32(net, w):
-    result = evaluate(w, lambda _: W.astype(ml_dtypes.bfloat16))
+    result = compute(w, lambda _: W.astype(ml_dtypes.bfloat16))
     assert result.dtype == np.float32
     np.testing.assert_array_equal(result, W)
 
@@ -170,4 +170,4 @@ def test_any_rows_of_any_expression(data, new_network):
     first = data.draw(st.integers(0, array.shape[0] - 1))
     last = data.draw(st.integers(first + 1, array.shape[0]))
     np.testing.assert_array_equal(rows(value, first, last, read), array[first:last])
-    np.testing.assert_array_equal(evaluate(value, read), array)
+    np.testing.assert_array_equal(compute(value, read), array)

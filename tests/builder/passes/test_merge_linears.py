@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from known import known
 
-from enginesmith.builder.passes.derived import evaluate, parameters_of
+from enginesmith.builder.passes.derived import compute, parameters_of
 from enginesmith.builder.passes.linear import read_linear
 from enginesmith.builder.passes.merge_linears import merge_linears
 
@@ -34,7 +34,7 @@ def test_three_projections(net, check, x, biases, transposed):
     assert parameters_of(linear.weight) == [f"attn.{name}.weight" for name in SIZES]
     assert (linear.bias is not None) == bool(biases)
     if biases == ("q_proj", "v_proj"):
-        bias = evaluate(known(linear.bias), lambda name: np.ones(8 if "q_proj" in name else 4))
+        bias = compute(known(linear.bias), lambda name: np.ones(8 if "q_proj" in name else 4))
         np.testing.assert_array_equal(bias, [1] * 8 + [0] * 4 + [1] * 4)
     split = net.only("Split")
     assert [output.shape[-1] for output in split.outputs] == [8, 4, 4]

@@ -1,6 +1,6 @@
 import numpy as np
 
-from enginesmith.builder.passes.derived import evaluate
+from enginesmith.builder.passes.derived import compute
 from enginesmith.builder.passes.norm_offset import fold_norm_offsets
 
 S = [1, "T", 8]
@@ -12,7 +12,7 @@ def test_offset_moves_into_the_weight(net, check):
     assert check(net, fold_norm_offsets) == 1
     node = net.only("RMSNorm")
     assert node.attributes.get_float("offset") == 0.0
-    np.testing.assert_array_equal(evaluate(node.inputs[1], lambda _: np.arange(8.0)), np.arange(8.0) + 1)
+    np.testing.assert_array_equal(compute(node.inputs[1], lambda _: np.arange(8.0)), np.arange(8.0) + 1)
 
 
 def test_nothing_to_fold(net, check):

@@ -1,7 +1,7 @@
 import numpy as np
 
+from enginesmith.builder.passes.merge_views import merge_views
 from enginesmith.builder.passes.row_reshapes import move_row_reshapes
-from enginesmith.builder.passes.views import merge_views
 
 S = [1, "T", 8]
 

@@ -72,7 +72,7 @@ def test_spans_are_what_the_value_evaluates_to(made) -> None:
     spans = row_spans(item)
     assert spans is not None
     rows = np.concatenate([WEIGHTS[span.parameter][span.first : span.last] for span in spans])
-    np.testing.assert_array_equal(rows, derived.evaluate(item, WEIGHTS.__getitem__))
+    np.testing.assert_array_equal(rows, derived.compute(item, WEIGHTS.__getitem__))
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ from tiny_models import FAMILIES
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from enginesmith.builder.trace.build import build_network, convert
 from enginesmith.builder.trace.export import export
 from enginesmith.builder.trace.rotary import fused_rotary  # noqa: F401
+from enginesmith.builder.trace.trace_model import convert, trace_model
 from enginesmith.errors import UnsupportedModelError
 from enginesmith.progress import NoProgress
 
 
 def build(**config):
-    return build_network(config, 16, NoProgress())
+    return trace_model(config, 16, NoProgress())
 
 
 def test_remote_code_is_never_run():
@@ -120,7 +120,7 @@ def decide_by_value(x, p):
 
 
 def test_nothing_but_the_error_is_printed(capfd, monkeypatch):
-    monkeypatch.setattr("enginesmith.builder.trace.build.make_skeleton", lambda *_: Toy(decide_by_value))
+    monkeypatch.setattr("enginesmith.builder.trace.trace_model.make_skeleton", lambda *_: Toy(decide_by_value))
     with pytest.raises(UnsupportedModelError, match="values of tokens decide") as caught:
         build(model_type="toy")
     assert len(str(caught.value)) < 200

@@ -20,7 +20,7 @@ from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.cpu.packing import layout_of_weight
 from enginesmith.runtime.executors.cpu import CpuExecutor
 from enginesmith.runtime.executors.cpu_abi import ABI_VERSION
-from enginesmith.runtime.executors.cpu_target import CpuTarget
+from enginesmith.runtime.executors.cpu_facts import CpuFacts
 from enginesmith.runtime.executors.executor import SequenceSlice
 from enginesmith.runtime.manifest import KvCacheSpec, KvDtype, Limits, Manifest, ModelFacts, Quantization
 
@@ -106,7 +106,7 @@ def _manifest(width: int, weights_bytes: int) -> Manifest:
         limits=Limits(max_batch_size=CONFIG.max_batch_size, max_num_tokens=CONFIG.max_num_tokens, max_seq_len=64),
         kv_cache=KvCacheSpec(block_size=16, dtype=KvDtype.FP32, groups=()),
         quantization=Quantization(scheme="fp32"),
-        target=CpuTarget(
+        target=CpuFacts(
             name="cpu", isa="avx2", cpu_flags=(), library="engine.so", weights="weights.bin",
             weights_bytes=weights_bytes, abi_version=ABI_VERSION,
         ),

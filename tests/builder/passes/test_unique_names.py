@@ -1,4 +1,4 @@
-from enginesmith.builder.passes.names import make_names_unique
+from enginesmith.builder.passes.unique_names import make_names_unique
 
 
 def test_clashes_are_numbered(net, check):

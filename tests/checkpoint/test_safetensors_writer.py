@@ -6,8 +6,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from enginesmith.checkpoint.safetensors import read_header
+from enginesmith.checkpoint.safetensors_writer import new_safetensors
 from enginesmith.checkpoint.tensor_index import TensorReader
-from enginesmith.checkpoint.writer import new_safetensors
 
 F32, BF16 = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
 LAYOUT = {"a": (F32, (5, 3)), "s": (F32, ()), "b": (F32, (4,)), "empty": (F32, (0, 2))}

@@ -12,7 +12,7 @@ from ...errors import UnsupportedModelError
 _POSITIONS = torch.tensor([0, 1, 2, 7, 19, 101])
 
 
-def evaluate_positions(program: torch.export.ExportedProgram, nodes: Sequence[Node]) -> dict[Node, torch.Tensor]:
+def position_values(program: torch.export.ExportedProgram, nodes: Sequence[Node]) -> dict[Node, torch.Tensor]:
     """The value of each node for a few positions. Raises UnsupportedModelError if one depends on anything else."""
     wanted = set(nodes)
     for node in reversed(program.graph.nodes):

@@ -7,10 +7,10 @@ import pytest
 
 SCRIPT = """
 import os, signal
-from enginesmith.cli import stopping
+from enginesmith.cli import stop_signals
 from enginesmith.cli.progress import LineProgress
 
-stopping.install()
+stop_signals.install()
 try:
     os.kill(os.getpid(), signal.{name})
 except BaseException:  # as the import of a C extension may do

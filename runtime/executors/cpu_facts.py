@@ -7,7 +7,7 @@ from ..manifest import Manifest, Target
 
 
 @dataclass(frozen=True, kw_only=True)
-class CpuTarget(Target):
+class CpuFacts(Target):
     """`cpu_flags`: what /proc/cpuinfo must list. `library`: a name in `files`. `abi_version`: of its C interface."""
 
     isa: str
@@ -19,8 +19,8 @@ class CpuTarget(Target):
         return (*super().files(), self.library)
 
 
-def cpu_facts(manifest: Manifest) -> CpuTarget:
+def cpu_facts(manifest: Manifest) -> CpuFacts:
     """The CPU's part of a manifest. Raises EngineError for an engine of another target."""
-    if not isinstance(manifest.target, CpuTarget):
+    if not isinstance(manifest.target, CpuFacts):
         raise EngineError(f"an engine for target {manifest.target.name!r} does not run on the CPU")
     return manifest.target

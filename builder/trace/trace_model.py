@@ -12,7 +12,7 @@ import torch
 
 from ...progress import Progress
 from ..network import Network, Parameter
-from . import names
+from . import checkpoint_names
 from .convert import WRAPPER_PREFIX, Converter
 from .export import INPUT_NAMES, export
 from .gelu import make_gelus_opaque
@@ -21,25 +21,25 @@ from .rope_update import switch_rope
 from .skeleton import fake_parameters, make_skeleton
 
 
-def build_network(config: dict[str, Any], max_seq_len: int, progress: Progress) -> Network:
+def trace_model(config: dict[str, Any], max_seq_len: int, progress: Progress) -> Network:
     """Trace a raw config.json; see trace.trace."""
     with progress.task("Tracing the model", total=4) as task, _quiet():
         model = make_skeleton(config, max_seq_len)
         long_rope_after = switch_rope(model, max_seq_len)
         make_norms_opaque(model)
         make_gelus_opaque(model)
-        tied = names.tied_parameters(model)
+        tied = checkpoint_names.tied_parameters(model)
         mode = fake_parameters(model)
         task.advance()
         program = export(model, mode)
         task.advance(2)
         graph = convert(program, tied)
         task.advance()
-    parameters = names.checkpoint_parameters(model, tied)
+    parameters = checkpoint_names.checkpoint_parameters(model, tied)
     return Network(
         model=ir.Model(graph, ir_version=11, producer_name="enginesmith"),
         parameters=parameters,
-        tied=names.older_names(model, parameters) | tied,
+        tied=checkpoint_names.older_names(model, parameters) | tied,
         ignorable_unexpected=list(getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()),
         config=config,
         architecture=type(model).__name__,

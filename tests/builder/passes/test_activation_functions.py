@@ -5,7 +5,7 @@ import pytest
 from known import known
 
 from enginesmith.builder.passes.activation_epilogue import fuse_activations
-from enginesmith.builder.passes.activations import recognise
+from enginesmith.builder.passes.activation_functions import recognise
 
 S = [1, "T", 8]
 

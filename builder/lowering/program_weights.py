@@ -17,7 +17,7 @@ from .views import Buffer, Home, View, contiguous, show
 
 
 @dataclass
-class Weights:
+class ProgramWeights:
     """Adds what is asked for to the weights of `program`. `constants` holds those that are not of the network."""
 
     facts: Facts

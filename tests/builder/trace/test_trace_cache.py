@@ -10,8 +10,8 @@ import pytest
 from tiny_models import FAMILIES
 
 from enginesmith.builder.network import Network
-from enginesmith.builder.trace import cache
 from enginesmith.builder.trace import trace as entry
+from enginesmith.builder.trace import trace_cache
 
 LOAD = """
 import json, sys
@@ -33,8 +33,8 @@ def listing(network):
 def test_a_stored_network_comes_back_whole(traced):
     network = traced("gemma2")
     before = listing(network)
-    cache.store("key", network)
-    loaded = cache.load("key")
+    trace_cache.store("key", network)
+    loaded = trace_cache.load("key")
     assert loaded is not None
     assert listing(network) == before, "saving must leave the network as it was"
     assert listing(loaded) == before
@@ -46,33 +46,33 @@ def test_a_stored_network_comes_back_whole(traced):
 
 def test_a_hit_needs_neither_torch_nor_transformers(traced):
     config = FAMILIES["llama"]
-    cache.store(cache.key(config, 16), traced("llama"))
+    trace_cache.store(trace_cache.key(config, 16), traced("llama"))
     done = subprocess.run([sys.executable, "-c", LOAD, json.dumps(config)], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2", "False", "False"]
 
 
 @pytest.mark.parametrize("name", ["network.onnx", "network.onnx.json"])
 def test_a_damaged_entry_is_traced_anew(name, tmp_path, traced):
-    key = cache.key(FAMILIES["llama"], 16)
-    cache.store(key, traced("llama"))
+    key = trace_cache.key(FAMILIES["llama"], 16)
+    trace_cache.store(key, traced("llama"))
     file = tmp_path / "traces" / key / name
     file.write_bytes(file.read_bytes()[:-40])
-    assert cache.load(key) is None
+    assert trace_cache.load(key) is None
     network = entry.trace(FAMILIES["llama"], max_seq_len=16)
     assert listing(network) == listing(traced("llama"))
-    assert cache.load(key) is not None
+    assert trace_cache.load(key) is not None
 
 
 def test_the_key_holds_what_a_trace_depends_on(monkeypatch):
     config = FAMILIES["llama"]
-    key = cache.key(config, 16)
-    assert cache.key(dict(reversed(config.items())), 16) == key
-    assert cache.key(config, 99) == key
-    assert cache.key({**config, "torch_dtype": "bfloat16"}, 16) == key
-    assert cache.key({**config, "rope_theta": 7.0}, 16) != key
-    assert cache.key(FAMILIES["llama-dynamic"], 16) != cache.key(FAMILIES["llama-dynamic"], 99)
-    monkeypatch.setattr(cache, "version", lambda _: "0")
-    assert cache.key(config, 16) != key
+    key = trace_cache.key(config, 16)
+    assert trace_cache.key(dict(reversed(config.items())), 16) == key
+    assert trace_cache.key(config, 99) == key
+    assert trace_cache.key({**config, "torch_dtype": "bfloat16"}, 16) == key
+    assert trace_cache.key({**config, "rope_theta": 7.0}, 16) != key
+    assert trace_cache.key(FAMILIES["llama-dynamic"], 16) != trace_cache.key(FAMILIES["llama-dynamic"], 99)
+    monkeypatch.setattr(trace_cache, "version", lambda _: "0")
+    assert trace_cache.key(config, 16) != key
 
 
 def test_a_cache_that_is_full_is_no_error(traced, monkeypatch):
@@ -80,5 +80,5 @@ def test_a_cache_that_is_full_is_no_error(traced, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Network, "save", full)
-    cache.store("key", traced("llama"))
-    assert cache.load("key") is None
+    trace_cache.store("key", traced("llama"))
+    assert trace_cache.load("key") is None

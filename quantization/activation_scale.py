@@ -6,7 +6,7 @@ from .scheme import WeightType
 from .statistics import InputStatistics
 
 
-def static_scale(statistics: InputStatistics, type: WeightType) -> float:
+def static_activation_scale(statistics: InputStatistics, type: WeightType) -> float:
     """The scale, exact in float32 and positive, that sends the largest input seen to 127 (int8) or 448 (FP8).
 
     Inputs are then x = scale * q. 1 where all inputs were 0.
