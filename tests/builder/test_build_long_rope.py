@@ -7,13 +7,14 @@ import pytest
 from tiny_models import FAMILIES
 
 from enginesmith import LLM, BuildConfig, SamplingParams, build
-from enginesmith.builder.check import load_reference
+from enginesmith.builder.reference import load_reference
+from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.checkpoint.checkpoint import open_checkpoint
 from enginesmith.errors import BuildError
 
 pytestmark = pytest.mark.slow
 
-CONFIG = BuildConfig(dtype="fp32", max_num_tokens=24, max_batch_size=8, kv_block_size=16, isa="avx2")
+CONFIG = BuildConfig(dtype="fp32", max_num_tokens=24, max_batch_size=8, kv_block_size=16, target=CpuOptions(isa="avx2"))
 ORIGINAL = FAMILIES["phi3-longrope"]["original_max_position_embeddings"]
 PROMPTS = [
     [3 + (37 * i + n) % 125 for i in range(n)] for n in (5, 20, ORIGINAL - 1, ORIGINAL, ORIGINAL + 1, 50)

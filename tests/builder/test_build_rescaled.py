@@ -11,6 +11,7 @@ from step_engine import StepEngine
 
 from enginesmith.builder.build import build
 from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.targets.cpu.options import CpuOptions
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,13 @@ def rescaled(source: Path, folder: Path, factor: float) -> Path:
 @pytest.mark.parametrize("weights", ["int8", "fp8"])
 def test_scales_of_channels(tiny_checkpoint, tmp_path: Path, weights: str) -> None:
     source = tiny_checkpoint("mistral")
-    options = {"max_num_tokens": 16, "max_batch_size": 16, "kv_block_size": 16, "isa": "avx2", "dtype": "fp32"}
+    options = {
+        "max_num_tokens": 16,
+        "max_batch_size": 16,
+        "kv_block_size": 16,
+        "target": CpuOptions(isa="avx2"),
+        "dtype": "fp32",
+    }
     logits = []
     for factor in (1, 2.0**24, 2.0**60):
         folder = rescaled(source, tmp_path / f"model-{factor}", factor)

@@ -113,7 +113,7 @@ def test_engine_of_another_format_or_instruction_set(cli: Cli, damaged: Path) ->
     file = damaged / "engine.json"
     manifest = json.loads(file.read_text())
     file.write_text(json.dumps(manifest | {"format_version": 99}))
-    _assert_refused(cli("run", damaged, "-p", "x"), "format_version", "99", "1")
+    _assert_refused(cli("run", damaged, "-p", "x"), "format 99", "enginesmith build CHECKPOINT")
     target = manifest["target"] | {"cpu_flags": ["avx2", "avx9000"]}
     file.write_text(json.dumps(manifest | {"target": target}))
     _assert_refused(cli("run", damaged, "-p", "x"), "avx9000")
