@@ -41,14 +41,6 @@ def listed(items: Iterable[str], most: int = 10) -> str:
     return ", ".join(name if len(name) <= 120 else name[:117] + "..." for name in names[:most]) + more
 
 
-def size(count: float) -> str:
-    """1234567 bytes as "1.2 MB": decimal units, as bandwidths are given."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count:.0f} B"
-
-
 class EnginesmithError(Exception):
     """Base of all errors that are the user's to fix. The CLI prints the message and exits with code 2."""
 

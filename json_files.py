@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .errors import cannot_read, shown, size
+from .errors import cannot_read, shown
+from .units import shown_size
 
 MAX_BYTES = 128 << 20  # the largest tokenizer.json known has 34 MB
 MAX_DEPTH = 64
@@ -37,7 +38,7 @@ def read_bytes(path: Path, raises: Callable[[str], Exception], *, max_bytes: int
         if not stat.S_ISREG(found.st_mode):
             raise raises(f"{path}: not a regular file")
         if found.st_size > max_bytes:
-            raise raises(f"{path}: {size(found.st_size)} long; the limit is {size(max_bytes)}")
+            raise raises(f"{path}: {shown_size(found.st_size)} long; the limit is {shown_size(max_bytes)}")
         with path.open("rb") as file:
             return file.read(max_bytes)
     except FileNotFoundError:

@@ -10,10 +10,10 @@ from ..checkpoint.checkpoint import open_checkpoint
 from ..checkpoint.layouts.layout import Layout
 from ..checkpoint.layouts.registry import layout_of
 from ..checkpoint.tokenizer_files import has_tokenizer
-from ..checkpoint.weights import bind_weights
 from ..errors import BuildError
 from ..progress import Progress
-from ..runtime.engine_dir import TOKENIZER, EngineDir, write_engine
+from ..runtime.engine_dir import BUILD_REPORT, TOKENIZER, EngineDir, write_engine
+from .bind import bind_network
 from .check import Reference, check, make_reference
 from .checkpoint_tokenizer import save_engine_tokenizer
 from .config import BuildConfig
@@ -66,8 +66,7 @@ def compile_engine(
                 "grows past that is computed again then, which takes as long as a prompt of that length"
             )
     with report.time("bind"):
-        shapes = {name: parameter.shape for name, parameter in network.parameters.items()}
-        weights = bind_weights(opened, layout, shapes, network.tied, network.ignorable_unexpected, network.base_prefix)
+        weights = bind_network(network, opened, layout)
         report.notes += layout.notes if layout else []
     with report.time("fuse"), progress.task("fuse"):
         from .passes.pipeline import optimize
@@ -102,7 +101,7 @@ def compile_engine(
         if reference is not None:
             with report.time("check"):
                 report.check = check(EngineDir(folder, manifest), reference, planned, progress)
-        report.save(folder / "report.json")
+        report.save(folder / BUILD_REPORT)
         with report.time("seal"), progress.task("seal"):
             write_engine(folder, manifest)
     return report

@@ -3,8 +3,9 @@
 import re
 from pathlib import Path
 
-from ..errors import ChatTemplateError, CheckpointError, shown, size
+from ..errors import ChatTemplateError, CheckpointError, shown
 from ..json_files import read_bytes
+from ..units import shown_size
 from .config import read_optional_json
 from .files import exists
 from .lfs_pointer import is_lfs_pointer, lfs_pointer_message
@@ -84,5 +85,7 @@ def _checked(name: object, text: object, path: Path) -> tuple[str, str]:
             f"{path}: chat_template should hold names and texts; found {shown(name)}: {shown(text)}"
         )
     if (found := len(text.encode())) > _MAX_BYTES:
-        raise ChatTemplateError(f"{path}: chat template {name} has {size(found)}; the limit is {size(_MAX_BYTES)}")
+        raise ChatTemplateError(
+            f"{path}: chat template {name} has {shown_size(found)}; the limit is {shown_size(_MAX_BYTES)}"
+        )
     return name, text

@@ -15,9 +15,9 @@ from ..errors import CacheError, ToolchainError
 from ..plugins.cpu.isa import Isa, machine_flags, native_isa
 from ..runtime.memory import available_memory
 from ..runtime.threads import cpu_quota, physical_cores
+from ..units import shown_size
 from .main import BUILD_LIBRARIES
 from .progress import terminal_progress
-from .show import size
 from .terminal import say, say_marked, write_json
 
 _RUNTIME = ("numpy", "tokenizers", "jinja2", "pydantic")
@@ -66,7 +66,7 @@ def _machine() -> Iterator[Finding]:
     short = (
         "" if memory >= _LEAST_MEMORY else "building a 1B model takes about 2 GB; free some memory or raise the limit"
     )
-    yield Finding("memory", f"{size(memory)} available", not short, short)
+    yield Finding("memory", f"{shown_size(memory)} available", not short, short)
     yield _cache()
 
 
@@ -77,7 +77,7 @@ def _cache() -> Finding:
         return Finding("cache", str(cache_root()), False, str(error))
     free = shutil.disk_usage(folder).free
     small = "" if free >= _LEAST_MEMORY else f"free some space, or point {VARIABLE} elsewhere"
-    return Finding("cache", f"{folder}, {size(free)} free", not small, small)
+    return Finding("cache", f"{folder}, {shown_size(free)} free", not small, small)
 
 
 def _software() -> Iterator[Finding]:

@@ -9,14 +9,12 @@ from typing import Any
 import click
 
 from ..errors import EngineError
-from ..json_files import read_object
-from ..runtime.engine_dir import EngineDir, open_engine
+from ..runtime.engine_dir import BUILD_REPORT, EngineDir, open_engine, read_report
 from ..runtime.executors.registry import backend_of
 from ..runtime.kv_cache.sizing import blocks_for
-from .show import check_facts, quantization_facts, section, size
+from ..units import shown_size
+from .show import check_facts, quantization_facts, section
 from .terminal import write_json
-
-_REBUILD = "rebuild the engine"
 
 
 @click.command("inspect")
@@ -26,8 +24,8 @@ _REBUILD = "rebuild the engine"
 def command(engine: Path, tactics: bool, as_json: bool) -> None:
     """Show what is in ENGINE, what was fused, its memory, limits and tactics."""
     folder = open_engine(engine, verify=False, any_machine=True)
-    report = read_object(engine / "report.json", EngineError, _REBUILD)
-    with _readable(engine / "report.json"):
+    report = read_report(engine)
+    with _readable(engine / BUILD_REPORT):
         _show(folder, report, tactics=tactics, as_json=as_json)
 
 
@@ -37,7 +35,8 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (LookupError, TypeError, AttributeError, ValueError) as error:
-        raise EngineError(f"{path}: not the report of a build: {type(error).__name__}: {error}; {_REBUILD}") from None
+        found = f"{type(error).__name__}: {error}"
+        raise EngineError(f"{path}: not the report of a build: {found}; rebuild the engine") from None
 
 
 def _show(folder: EngineDir, report: dict[str, Any], *, tactics: bool, as_json: bool) -> None:
@@ -91,11 +90,11 @@ def _show_manifest(folder: EngineDir, memory: dict[str, int]) -> None:
     section(
         "Memory",
         {
-            "weights": f"{size(memory['weights'])}, {size(memory['embedding_tables'])} of it embedding tables, "
+            "weights": f"{shown_size(memory['weights'])}, {shown_size(memory['embedding_tables'])} of it embedding tables, "
             "mapped from the file",
-            "activations": size(memory["activations"]),
-            "KV cache": f"{size(memory['kv_per_token'])} a token, {size(memory['kv_one_sequence'])} a full sequence, "
-            f"{size(memory['kv_at_limits'])} at the limits ({manifest.kv_cache.dtype}, "
+            "activations": shown_size(memory["activations"]),
+            "KV cache": f"{shown_size(memory['kv_per_token'])} a token, {shown_size(memory['kv_one_sequence'])} a full sequence, "
+            f"{shown_size(memory['kv_at_limits'])} at the limits ({manifest.kv_cache.dtype}, "
             f"blocks of {manifest.kv_cache.block_size})",
         },
     )
@@ -105,7 +104,7 @@ def _show_manifest(folder: EngineDir, memory: dict[str, int]) -> None:
             "name": target.name,
             **backend_of(target.name).describe(target),
             "built by": f"enginesmith {manifest.builder_version}, format {manifest.format_version}",
-            "size": size(sum(entry.bytes for entry in manifest.files.values())),
+            "size": shown_size(sum(entry.bytes for entry in manifest.files.values())),
         },
     )
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import size
+from ..units import shown_size
 from .terminal import say
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def show_build(report: "BuildReport", output: Path) -> None:
     section(
         f"Built {output}",
         {
-            "model": f"{report.architecture} ({size(report.checkpoint_bytes)} of weights)",
-            "engine": f"{size(report.weights_bytes)} of weights for {report.target}",
+            "model": f"{report.architecture} ({shown_size(report.checkpoint_bytes)} of weights)",
+            "engine": f"{shown_size(report.weights_bytes)} of weights for {report.target}",
             "fused": ", ".join(f"{count} {name}" for name, count in report.fusions.items() if count),
             "seconds": f"{sum(report.seconds.values()):.1f} ({seconds})",
         },
@@ -73,7 +73,7 @@ def show_quantization(report: "QuantizeReport", output: Path) -> None:
             "method": f"{report.method}, stored as {report.format}",
             "scheme": f"{report.scheme}{cache}",
             "linear layers": f"{len(report.layers)} quantized, {alone or 'none'} left alone",
-            "weights": f"{size(before)} before, {size(after)} after ({after / max(before, 1):.0%})",
+            "weights": f"{shown_size(before)} before, {shown_size(after)} after ({after / max(before, 1):.0%})",
             "calibration": f"{data['tokens']} tokens {_from(data['source'])}, seed {data['seed']}" if data else "none",
             "seconds": f"{report.seconds:.1f}",
         },

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import EngineError
-from ..json_files import read_object
 from ..quantization.scheme import WeightType
+from ..runtime.engine_dir import read_report
 from ..runtime.manifest import Manifest
 from .ceilings import Ceilings
 from .workloads import Measurement, Workload
@@ -31,7 +30,7 @@ class Yardstick:
     """Holds the runs of one engine against ceilings measured here. Raises KeyError for a report that has no work."""
 
     def __init__(self, engine: Path, manifest: Manifest, ceilings: Ceilings, threads: int) -> None:
-        report = read_object(engine / "report.json", EngineError, "rebuild the engine")
+        report = read_report(engine)
         self._work: dict[str, Any] = report["work"]
         self._kv_bytes: int = report["kv_bytes_per_token"]
         self._ceilings, self._threads = ceilings, threads

@@ -18,10 +18,8 @@ from ..builder.targets.registry import target_of
 from ..checkpoint.checkpoint import open_checkpoint
 from ..checkpoint.output import check_output
 from ..checkpoint.sources import PypiFile, PypiSource, resolve
-from ..errors import EngineError
-from ..json_files import read_object
 from ..progress import Progress
-from ..runtime.engine_dir import MANIFEST
+from ..runtime.engine_dir import MANIFEST, read_report
 from ..runtime.llm import LLM
 from ..runtime.outputs import CompletionOutput
 from .journal import Journal
@@ -87,7 +85,7 @@ class Runner:
     @property
     def report(self) -> dict[str, Any]:
         """The build's report."""
-        return read_object(self.output / "report.json", EngineError, "rebuild the engine")
+        return read_report(self.output)
 
     def demo(self, llm: LLM) -> Iterator[CompletionOutput]:
         """The engine's answer to the recipe's prompt, as it comes."""

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from .. import integrity
 from ..errors import EngineError, shown
@@ -18,6 +19,7 @@ from .executors.registry import backend_of, facts_of
 from .manifest import FORMAT_VERSION, FileEntry, Manifest
 
 MANIFEST = "engine.json"
+BUILD_REPORT = "report.json"
 TOKENIZER = "tokenizer"
 _SELF_DIGEST = "manifest_sha256"
 _MAX_MANIFEST = 16 << 20
@@ -74,6 +76,11 @@ def open_engine(path: str | Path, *, verify: bool = True, any_machine: bool = Fa
     if verify:
         _check_digests(engine)
     return engine
+
+
+def read_report(folder: Path) -> dict[str, Any]:
+    """What the build noted in BUILD_REPORT. Raises EngineError where that is missing or no JSON."""
+    return read_object(folder / BUILD_REPORT, EngineError, "rebuild the engine")
 
 
 def _manifest_digest(manifest: Manifest) -> str:

@@ -11,7 +11,8 @@ from enum import Enum, StrEnum
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
-from ..errors import EngineError, shown, size
+from ..errors import EngineError, shown
+from ..units import shown_size
 
 FORMAT_VERSION = 2
 
@@ -177,7 +178,7 @@ def _validate(manifest: Manifest) -> None:
     if tables > MAX_TABLE_BYTES:
         raise EngineError(
             f"engine.json: the block tables of {limits.max_batch_size} sequences (max_batch_size) of "
-            f"{limits.max_seq_len} tokens (max_seq_len) take {size(tables)}, the limit is {size(MAX_TABLE_BYTES)}; "
+            f"{limits.max_seq_len} tokens (max_seq_len) take {shown_size(tables)}, the limit is {shown_size(MAX_TABLE_BYTES)}; "
             "rebuild the engine with smaller ones"
         )
     for name, entry in manifest.files.items():

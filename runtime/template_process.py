@@ -12,7 +12,8 @@ from pathlib import Path
 from signal import SIGALRM, Signals
 from typing import Any
 
-from ..errors import ChatTemplateError, RequestError, size
+from ..errors import ChatTemplateError, RequestError
+from ..units import shown_size
 
 MAX_SECONDS = 5.0
 MAX_MEMORY = 512 << 20
@@ -48,7 +49,9 @@ class TemplateProcess:
         """
         request = marshal.dumps((source, variables, MAX_SECONDS))
         if len(request) > _MAX_REQUEST:
-            raise RequestError(f"the conversation has {size(len(request))}; a chat may have {size(_MAX_REQUEST)}")
+            raise RequestError(
+                f"the conversation has {shown_size(len(request))}; a chat may have {shown_size(_MAX_REQUEST)}"
+            )
         with self._lock:
             try:
                 answer = self._exchange(request)

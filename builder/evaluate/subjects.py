@@ -12,12 +12,12 @@ from ...checkpoint.checkpoint import Checkpoint, open_checkpoint
 from ...checkpoint.config import max_positions
 from ...checkpoint.layouts.registry import layout_of
 from ...checkpoint.sources import resolve
-from ...checkpoint.weights import bind_weights
 from ...progress import Progress
 from ...runtime.engine_dir import MANIFEST, open_engine
 from ...runtime.executors.executor import Executor, SequenceSlice
 from ...runtime.executors.registry import open_executor
 from ...runtime.tokenizer import Tokenizer, load_tokenizer
+from ..bind import bind_network
 from ..checkpoint_tokenizer import tokenizer_of
 from ..reference import forward, load_dequantized, load_reference
 
@@ -126,7 +126,4 @@ def _load(checkpoint: Checkpoint, length: int, progress: Progress) -> Any:
     from ..trace.trace import trace
 
     network = trace(checkpoint.config, max_seq_len=length, progress=progress)
-    shapes = {name: parameter.shape for name, parameter in network.parameters.items()}
-    return load_dequantized(
-        bind_weights(checkpoint, layout, shapes, network.tied, network.ignorable_unexpected, network.base_prefix)
-    )
+    return load_dequantized(bind_network(network, checkpoint, layout))

@@ -8,10 +8,10 @@ from ...checkpoint.checkpoint import Checkpoint, open_checkpoint
 from ...checkpoint.folder import REPORT, CheckpointFolder
 from ...checkpoint.layouts.registry import layout_of
 from ...checkpoint.layouts.writers import writer_of
-from ...checkpoint.weights import bind_weights
 from ...errors import BuildError, OptionError, shown
 from ...progress import NoProgress, Progress
 from ...quantization.scheme import ActivationScheme
+from ..bind import bind_network
 from ..config import BuildConfig
 from ..fingerprint import code_digest, digest, stamp
 from ..limits import choose_max_seq_len
@@ -46,8 +46,7 @@ def quantize(
     max_seq_len = choose_max_seq_len(opened, BuildConfig())
     with progress.task("trace"):
         network = trace(opened.config, max_seq_len=max_seq_len, progress=progress)
-    shapes = {name: parameter.shape for name, parameter in network.parameters.items()}
-    weights = bind_weights(opened, None, shapes, network.tied, network.ignorable_unexpected, network.base_prefix)
+    weights = bind_network(network, opened, None)
     selection = select(network, config.ignore)
     for layer in selection.layers:
         writer.check(layer.name, layer.n, layer.k)

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ...errors import UnsupportedModelError, reason, shown, size
+from ...errors import UnsupportedModelError, reason, shown
+from ...units import shown_size
 from . import attention
 from .config_facts import cleaned
 from .rope_update import freeze_rope
@@ -78,8 +79,8 @@ def _require_small_buffers(model: nn.Module) -> None:
     needed = sum(buffer.nbytes for buffer in model.buffers())
     if needed > _MAX_BUFFERS:
         raise UnsupportedModelError(
-            f"config.json: {type(model).__name__} would make tables of {size(needed)}; the limit is "
-            f"{size(_MAX_BUFFERS)}. Check the longest sequence that it states (max_position_embeddings)"
+            f"config.json: {type(model).__name__} would make tables of {shown_size(needed)}; the limit is "
+            f"{shown_size(_MAX_BUFFERS)}. Check the longest sequence that it states (max_position_embeddings)"
         )
 
 

@@ -1,6 +1,7 @@
 """How many KV blocks each cache group gets."""
 
-from ...errors import EngineError, shown, size
+from ...errors import EngineError, shown
+from ...units import shown_size
 from ..manifest import KvCacheSpec, KvGroup, KvGroupKind, Limits
 from ..memory import available_memory
 
@@ -32,7 +33,7 @@ def num_blocks(kv: KvCacheSpec, limits: Limits, kv_cache_memory: int | None = No
     budget = int(available_memory() * _DEFAULT_SHARE) if kv_cache_memory is None else kv_cache_memory
     if budget < bytes_each:
         source = "half of the memory available" if kv_cache_memory is None else "kv_cache_memory"
-        needed, had = size(bytes_each), size(budget)
+        needed, had = shown_size(bytes_each), shown_size(budget)
         if needed == had:  # a hair too little
             needed, had = f"{bytes_each} bytes", f"{budget} bytes"
         raise EngineError(

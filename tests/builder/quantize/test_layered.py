@@ -8,12 +8,12 @@ import pytest
 import torch
 from tiny_models import FAMILIES
 
+from enginesmith.builder.bind import bind_network
 from enginesmith.builder.quantize.blocks import block_of, blocks_of
 from enginesmith.builder.quantize.layered import LayeredModel
 from enginesmith.builder.reference import load_reference
 from enginesmith.builder.trace.trace import trace
 from enginesmith.checkpoint.checkpoint import Checkpoint, open_checkpoint
-from enginesmith.checkpoint.weights import bind_weights
 
 MAX_SEQ_LEN = 16
 LENGTH = 12
@@ -21,8 +21,7 @@ LENGTH = 12
 
 def layered(checkpoint: Checkpoint) -> LayeredModel:
     network = trace(checkpoint.config, max_seq_len=MAX_SEQ_LEN)
-    shapes = {name: parameter.shape for name, parameter in network.parameters.items()}
-    weights = bind_weights(checkpoint, None, shapes, network.tied, network.ignorable_unexpected, network.base_prefix)
+    weights = bind_network(network, checkpoint, None)
     return LayeredModel(network, weights, LENGTH)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from enginesmith.builder.bind import bind_network
 from enginesmith.builder.build import build
 from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.quantize import calibrated, methods
@@ -21,7 +22,7 @@ from enginesmith.builder.reference import load_dequantized, load_reference
 from enginesmith.builder.trace.trace import trace
 from enginesmith.checkpoint.checkpoint import open_checkpoint
 from enginesmith.checkpoint.layouts.registry import layout_of
-from enginesmith.checkpoint.weights import Weights, bind_weights
+from enginesmith.checkpoint.weights import Weights
 from enginesmith.errors import BuildError
 from enginesmith.progress import NoProgress
 from enginesmith.quantization.feedback import Feedback
@@ -77,8 +78,7 @@ def config_of(text: Path, **options: Any) -> QuantizeConfig:
 def read(folder: Path) -> Weights:
     opened = open_checkpoint(folder)
     network = trace(opened.config, max_seq_len=128)
-    shapes = {name: parameter.shape for name, parameter in network.parameters.items()}
-    return bind_weights(opened, layout_of(opened), shapes, network.tied, network.ignorable_unexpected)
+    return bind_network(network, opened, layout_of(opened))
 
 
 def logits(model: Any) -> torch.Tensor:
