@@ -1,9 +1,8 @@
 """The check that ends a build: the engine's logits beside those of Transformers in float32, on a few prompts."""
 
 import math
-from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +11,11 @@ from ..checkpoint.checkpoint import Checkpoint
 from ..checkpoint.tokenizer_files import has_tokenizer
 from ..checkpoint.weights import Weights
 from ..errors import BuildError, RequestError
+from ..measure.quality import Quality
 from ..progress import Progress
 from ..quantization.scheme import WeightType
 from ..runtime.engine_dir import EngineDir
-from ..runtime.executors.executor import Executor, SequenceSlice
-from ..runtime.executors.registry import open_executor
+from ..runtime.logits import PromptRunner
 from .checkpoint_tokenizer import tokenizer_of
 from .config import BuildConfig
 from .lowering.schemes import DEFAULT_INT4_GROUP
@@ -76,9 +75,9 @@ def make_reference(weights: Weights, vocab_size: int, max_seq_len: int, progress
 def check(engine: EngineDir, reference: Reference, plan: Plan, progress: Progress) -> CheckResult:
     """Compare all rows of the prompts. Raises BuildError where the engine is further off than its scheme's bar."""
     found = []
-    with progress.task("check", len(reference.prompts)) as task, executor_of(engine) as executor:
+    with progress.task("check", len(reference.prompts)) as task, PromptRunner(engine, MAX_PROMPT) as runner:
         for prompt in reference.prompts:
-            found.append(engine_logits(executor, engine, prompt))
+            found.append(runner.logits(prompt))
             task.advance()
     expected = np.concatenate(reference.logits)
     distance_bar, kl_bar = bars(plan.config, plan.stored_type)
@@ -127,25 +126,17 @@ def _weight_bars(config: BuildConfig, stored: WeightType | None) -> tuple[float,
 
 def compare(found: np.ndarray, expected: np.ndarray, distance_bar: float, kl_bar: float) -> CheckResult:
     """Logits [rows, vocab] against logits [rows, vocab]. NaN counts as infinitely far."""
-    found, expected = found.astype(np.float64), expected.astype(np.float64)
-    spread = expected.std(axis=1, keepdims=True) + 1e-30
-    distance = np.abs(found - expected) / spread
-    log_p, log_q = _log_softmax(expected), _log_softmax(found)
-    kl = (np.exp(log_p) * (log_p - log_q)).sum(axis=1)
+    quality = Quality()
+    quality.add(found, reference=expected)
     return CheckResult(
-        rows=len(found),
-        distance=float(np.nan_to_num(distance, nan=np.inf).max()),
-        kl=float(np.nan_to_num(kl, nan=np.inf).mean()),
-        kl_worst=float(np.nan_to_num(kl, nan=np.inf).max()),
-        top1=float((found.argmax(axis=1) == expected.argmax(axis=1)).mean()),
+        rows=quality.compared,
+        distance=quality.distance,
+        kl=quality.kl,
+        kl_worst=quality.kl_worst,
+        top1=quality.top1,
         distance_bar=distance_bar,
         kl_bar=kl_bar,
     )
-
-
-def _log_softmax(x: np.ndarray) -> np.ndarray:
-    shifted = x - x.max(axis=1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
 
 
 def prompts_of(checkpoint: Checkpoint, vocab_size: int, max_seq_len: int) -> list[list[int]]:
@@ -173,28 +164,3 @@ def reference_logits(weights: Weights, prompts: list[list[int]]) -> Iterator[np.
             yield forward(model, prompt)
     finally:
         torch.set_num_threads(threads)
-
-
-@contextmanager
-def executor_of(engine: EngineDir) -> Iterator[Executor]:
-    """The engine opened with room for one prompt in every cache group."""
-    blocks = -(-MAX_PROMPT // engine.manifest.kv_cache.block_size)
-    executor = open_executor(engine.path, engine.manifest, [blocks] * len(engine.manifest.kv_cache.groups))
-    try:
-        yield executor
-    finally:
-        executor.close()
-
-
-def engine_logits(executor: Executor, engine: EngineDir, prompt: list[int]) -> np.ndarray:
-    """Logits [len(prompt), vocab]; the prompt goes in chunks, for a step keeps at most max_batch_size rows."""
-    kv, limits = engine.manifest.kv_cache, engine.manifest.limits
-    rows = min(limits.max_batch_size, limits.max_num_tokens)
-    tokens = array("i", prompt)
-    tables = [array("i", range(-(-len(prompt) // kv.block_size)))] * len(kv.groups)
-    parts = []
-    for start in range(0, len(prompt), rows):
-        stop = min(start + rows, len(prompt))
-        executor.step([SequenceSlice(tokens, start, stop, tables)], range(stop - start))
-        parts.append(executor.logits())
-    return np.concatenate(parts)

@@ -90,11 +90,11 @@ def _show_manifest(folder: EngineDir, memory: dict[str, int]) -> None:
     section(
         "Memory",
         {
-            "weights": f"{shown_size(memory['weights'])}, {shown_size(memory['embedding_tables'])} of it embedding tables, "
-            "mapped from the file",
+            "weights": f"{shown_size(memory['weights'])}, {shown_size(memory['embedding_tables'])} of it embedding "
+            "tables, mapped from the file",
             "activations": shown_size(memory["activations"]),
-            "KV cache": f"{shown_size(memory['kv_per_token'])} a token, {shown_size(memory['kv_one_sequence'])} a full sequence, "
-            f"{shown_size(memory['kv_at_limits'])} at the limits ({manifest.kv_cache.dtype}, "
+            "KV cache": f"{shown_size(memory['kv_per_token'])} a token, {shown_size(memory['kv_one_sequence'])} a full "
+            f"sequence, {shown_size(memory['kv_at_limits'])} at the limits ({manifest.kv_cache.dtype}, "
             f"blocks of {manifest.kv_cache.block_size})",
         },
     )

@@ -1,4 +1,4 @@
-"""How good a model's predictions are: perplexity, and how far they are from those of another model.
+"""How good a model's predictions are: perplexity, and how far its logits are from those of another model.
 
 Everything is summed in float64, over a few rows of logits at a time.
 """
@@ -15,7 +15,9 @@ _BLOCK_ELEMENTS = 1 << 21  # of logits in float64 at once: 16 MB
 class Quality:
     """Sums over tokens: feed it rows of logits with `add`, then read the figures.
 
-    `nll` and `reference_nll` are sums of negative log likelihoods in nats, `kl_sum` one of the divergences of rows.
+    `nll` and `reference_nll` are sums of negative log likelihoods in nats over `tokens`, `kl_sum` is one of divergences
+    over the `compared` rows. `distance`: the worst difference of any logit, relative to the spread (standard deviation)
+    of the reference's row.
     """
 
     tokens: int = 0
@@ -23,29 +25,38 @@ class Quality:
     reference_nll: float = 0.0
     kl_sum: float = 0.0
     kl_worst: float = 0.0
+    distance: float = 0.0
     agreed: int = 0
     compared: int = 0
 
-    def add(self, logits: np.ndarray, targets: np.ndarray, reference: np.ndarray | None = None) -> None:
+    def add(self, logits: np.ndarray, targets: np.ndarray | None = None, reference: np.ndarray | None = None) -> None:
         """Logits [R, V], the token [R] that followed each, and the logits [R, V] of the model to compare with.
 
-        NaN in logits counts as a token that was impossible, and as infinitely far.
+        Perplexities are of the tokens, the other figures of the rows compared. NaN in logits counts as a token that was
+        impossible, and as infinitely far.
         """
         rows = max(1, _BLOCK_ELEMENTS // logits.shape[1])
         for first in range(0, len(logits), rows):
             part = slice(first, first + rows)
-            self._add(logits[part], targets[part], None if reference is None else reference[part])
+            self._add(
+                logits[part],
+                None if targets is None else targets[part],
+                None if reference is None else reference[part],
+            )
 
-    def _add(self, logits: np.ndarray, targets: np.ndarray, reference: np.ndarray | None) -> None:
+    def _add(self, logits: np.ndarray, targets: np.ndarray | None, reference: np.ndarray | None) -> None:
         x, log_sum = _normalized(logits)
-        self.tokens += len(targets)
-        self.nll += _nll(x, log_sum, targets)
+        if targets is not None:
+            self.tokens += len(targets)
+            self.nll += _nll(x, log_sum, targets)
         if reference is None:
             return
         y, y_log_sum = _normalized(reference)
-        self.reference_nll += _nll(y, y_log_sum, targets)
-        self.compared += len(targets)
+        if targets is not None:
+            self.reference_nll += _nll(y, y_log_sum, targets)
+        self.compared += len(logits)
         self.agreed += int((x.argmax(axis=1) == y.argmax(axis=1)).sum())
+        self.distance = max(self.distance, _distance(logits, reference))
         y -= y_log_sum
         p = np.exp(y)
         x -= log_sum
@@ -64,7 +75,7 @@ class Quality:
     @property
     def reference_perplexity(self) -> float:
         """That of the model compared with, on the same tokens."""
-        return _perplexity(self.reference_nll, self.compared)
+        return _perplexity(self.reference_nll, self.tokens if self.compared else 0)
 
     @property
     def kl(self) -> float:
@@ -82,6 +93,15 @@ def _normalized(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x = logits.astype(np.float64)
     x -= x.max(axis=1, keepdims=True)
     return x, np.log(np.exp(x).sum(axis=1, keepdims=True))
+
+
+def _distance(logits: np.ndarray, reference: np.ndarray) -> float:
+    found, expected = logits.astype(np.float64), reference.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        spread = expected.std(axis=1) + 1e-30
+        found -= expected
+        furthest = np.abs(found, out=found).max(axis=1, initial=0) / spread
+    return float(np.nan_to_num(furthest, nan=np.inf).max(initial=0))
 
 
 def _nll(x: np.ndarray, log_sum: np.ndarray, targets: np.ndarray) -> float:

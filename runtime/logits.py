@@ -1,13 +1,16 @@
-"""Logits of whole prompts, for the build's check and for tests."""
+"""Logits of whole prompts: for the build's check, evaluation, and `LLM.compute_logits`."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError, shown
 from .engine import Engine
-from .executors.executor import SequenceSlice
-from .kv_cache.manager import SequenceBlocks
+from .engine_dir import EngineDir
+from .executors.executor import Executor, SequenceSlice
+from .executors.registry import open_executor
+from .manifest import Limits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,69 +19,92 @@ if TYPE_CHECKING:
 def compute_logits(engine: Engine, token_ids: Sequence[int], chunks: Sequence[int] | None = None) -> "np.ndarray":
     """Logits after each token of a prompt, float32 [len(token_ids), vocab_size].
 
-    The prompt is processed in steps of `chunks` tokens, which must add up to it; by default in the fewest steps. Raises
-    RequestError for a prompt or chunk the engine cannot take; token ids must be known to be in the vocabulary.
+    The prompt is processed in steps of `chunks` tokens, which must add up to it; by default in steps of as many rows as
+    the engine keeps. Raises RequestError for a prompt or chunk the engine cannot take; token ids must be known to be in
+    the vocabulary.
     """
     longest, most = engine.limits.max_seq_len, engine.limits.max_num_tokens
     if not 1 <= len(token_ids) <= longest:
         raise RequestError(f"token_ids must be 1 to {longest} tokens (the engine's max_seq_len), got {len(token_ids)}")
-    if chunks is None:
-        chunks = [min(most, len(token_ids) - start) for start in range(0, len(token_ids), most)]
-    for chunk in chunks:
+    for chunk in chunks or ():
         if type(chunk) is not int or not 1 <= chunk <= most:
             raise RequestError(
                 f"chunks must be integers in [1, {most}] (the engine's max_num_tokens), got {shown(chunk)}"
             )
-    if sum(chunks) != len(token_ids):
+    if chunks is not None and sum(chunks) != len(token_ids):
         raise RequestError(f"chunks add up to {sum(chunks)} tokens, the prompt has {len(token_ids)}")
-    return compute_logits_together(engine, [token_ids], [{0: chunk} for chunk in chunks])[0]
+    with engine.lend_cache() as kv:
+        blocks = kv.new_sequence()
+
+        def reserve(start: int, stop: int) -> Sequence[array]:
+            if not kv.reserve(blocks, start, stop):
+                raise RequestError(f"the KV cache has no room for {stop} tokens: allow more with kv_cache_memory")
+            return blocks.tables
+
+        try:
+            return _run(engine.executor, engine.limits, token_ids, len(token_ids), reserve, chunks)
+        finally:
+            kv.free(blocks)
 
 
-def compute_logits_together(
-    engine: Engine, prompts: Sequence[Sequence[int]], steps: Sequence[dict[int, int]]
-) -> list["np.ndarray"]:
-    """Logits of several prompts in shared steps, float32 [len, vocab_size] for each prompt.
+class PromptRunner:
+    """An engine folder opened for one prompt at a time, of up to `length` tokens. Close it when done."""
 
-    Each step maps indices of prompts to how many of their tokens it processes. A step that is asked for more rows than
-    the engine keeps is run again for the others: it writes the same keys and values.
+    def __init__(self, engine: EngineDir, length: int) -> None:
+        self._limits, kv = engine.manifest.limits, engine.manifest.kv_cache
+        blocks = -(-length // kv.block_size)
+        self._tables = [array("i", range(blocks))] * len(kv.groups)
+        self._executor = open_executor(engine.path, engine.manifest, [blocks] * len(kv.groups))
+
+    def logits(self, token_ids: Sequence[int], rows: int | None = None) -> "np.ndarray":
+        """Logits after each of the last `rows` tokens of a prompt (default: all), float32 [rows, vocab_size]."""
+        wanted = len(token_ids) if rows is None else rows
+        return _run(self._executor, self._limits, token_ids, wanted, lambda start, stop: self._tables)
+
+    def close(self) -> None:
+        """Free the engine."""
+        self._executor.close()
+
+    def __enter__(self) -> "PromptRunner":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _run(
+    executor: Executor,
+    limits: Limits,
+    token_ids: Sequence[int],
+    rows: int,
+    reserve: Callable[[int, int], Sequence[array]],
+    chunks: Sequence[int] | None = None,
+) -> "np.ndarray":
+    """Logits after each of the last `rows` tokens; `reserve(start, stop)` gives block tables for those tokens.
+
+    A step that is asked for more rows than the engine keeps is run again for the others: it writes the same keys and
+    values.
     """
     import numpy as np
 
-    with engine.lend_cache() as kv:
-        sequences = [_Sequence(array("i", prompt), kv.new_sequence()) for prompt in prompts]
-        try:
-            for step in steps:
-                _run_step(engine, sequences, step)
-        finally:
-            for sequence in sequences:
-                kv.free(sequence.blocks)
-    return [np.concatenate(sequence.logits) for sequence in sequences]
-
-
-class _Sequence:
-    def __init__(self, token_ids: array, blocks: SequenceBlocks) -> None:
-        self.token_ids = token_ids
-        self.blocks = blocks
-        self.done = 0
-        self.logits: list[np.ndarray] = []
-
-
-def _run_step(engine: Engine, sequences: Sequence[_Sequence], step: dict[int, int]) -> None:
-    import numpy as np
-
-    slices = []
-    for index, count in step.items():
-        sequence = sequences[index]
-        start, stop = sequence.done, sequence.done + count
-        if not engine.kv.reserve(sequence.blocks, start, stop):
-            raise RequestError(f"the KV cache has no room for {stop} tokens: allow more with kv_cache_memory")
-        slices.append(SequenceSlice(sequence.token_ids, start, stop, sequence.blocks.tables))
-    total, most = sum(step.values()), engine.limits.max_batch_size
+    ids, context, start = array("i", token_ids), len(token_ids) - rows, 0
     parts = []
-    for first in range(0, total, most):
-        engine.executor.step(slices, range(first, min(first + most, total)))
-        parts.append(engine.executor.logits())
-    ends = np.cumsum(list(step.values()))
-    for index, logits in zip(step, np.split(np.concatenate(parts), ends[:-1]), strict=True):
-        sequences[index].logits.append(logits)
-        sequences[index].done += step[index]
+    for chunk in _chunks(limits, context, rows) if chunks is None else chunks:
+        stop = start + chunk
+        work = [SequenceSlice(ids, start, stop, reserve(start, stop))]
+        if stop <= context:
+            executor.step(work, ())
+        for row in range(max(0, context - start), chunk, limits.max_batch_size):
+            executor.step(work, range(row, min(row + limits.max_batch_size, chunk)))
+            parts.append(executor.logits())
+        start = stop
+    return np.concatenate(parts)
+
+
+def _chunks(limits: Limits, context: int, rows: int) -> Iterator[int]:
+    """Context in large steps without logits, then as many tokens a step as it keeps rows of logits."""
+    for count, most in ((context, limits.max_num_tokens), (rows, min(limits.max_batch_size, limits.max_num_tokens))):
+        for start in range(0, count, most):
+            yield min(most, count - start)

@@ -178,8 +178,8 @@ def _validate(manifest: Manifest) -> None:
     if tables > MAX_TABLE_BYTES:
         raise EngineError(
             f"engine.json: the block tables of {limits.max_batch_size} sequences (max_batch_size) of "
-            f"{limits.max_seq_len} tokens (max_seq_len) take {shown_size(tables)}, the limit is {shown_size(MAX_TABLE_BYTES)}; "
-            "rebuild the engine with smaller ones"
+            f"{limits.max_seq_len} tokens (max_seq_len) take {shown_size(tables)}, the limit is "
+            f"{shown_size(MAX_TABLE_BYTES)}; rebuild the engine with smaller ones"
         )
     for name, entry in manifest.files.items():
         if not is_plain_relative(name):

@@ -27,19 +27,8 @@ ALLOWED = {
     "plugins": set(),
     "checkpoint": set(),
 }
-GROUND = {
-    "errors",
-    "units",
-    "blame",
-    "progress",
-    "json_files",
-    "signals",
-    "exchange",
-    "atomic",
-    "cache",
-    "integrity",
-    "kept",
-}
+GROUND = {"errors", "units", "blame", "progress", "json_files", "signals", "exchange", "atomic"}
+GROUND |= {"cache", "integrity", "kept"}
 # What a packer is given, and a checkpoint may hold: a weight's scheme, and integers. Plain data, which all may know.
 DEFINITIONS = (("quantization", "scheme"), ("quantization", "quantized"))
 HEAVY = {

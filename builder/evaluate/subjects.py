@@ -1,8 +1,7 @@
 """What can be evaluated: an engine, run as it would serve, or a checkpoint, run by Transformers in float32."""
 
 from abc import ABC, abstractmethod
-from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from ...checkpoint.layouts.registry import layout_of
 from ...checkpoint.sources import resolve
 from ...progress import Progress
 from ...runtime.engine_dir import MANIFEST, open_engine
-from ...runtime.executors.executor import Executor, SequenceSlice
-from ...runtime.executors.registry import open_executor
+from ...runtime.logits import PromptRunner
 from ...runtime.tokenizer import Tokenizer, load_tokenizer
 from ..bind import bind_network
 from ..checkpoint_tokenizer import tokenizer_of
@@ -52,35 +50,23 @@ class EngineSubject(Subject):
 
     def __init__(self, path: Path) -> None:
         self._engine = open_engine(path)
-        self._kv, self._limits = self._engine.manifest.kv_cache, self._engine.manifest.limits
         self.name, self.folder = str(path), path
         self.tokenizer = load_tokenizer(self._engine.tokenizer)
-        self.vocab_size, self.max_window = self._engine.manifest.model.vocab_size, self._limits.max_seq_len
-        self._executor: Executor | None = None
-        self._tables: list[array] = []
+        manifest = self._engine.manifest
+        self.vocab_size, self.max_window = manifest.model.vocab_size, manifest.limits.max_seq_len
+        self._runner: PromptRunner | None = None
 
     def load(self, window: int, progress: Progress) -> None:
-        blocks, groups = -(-window // self._kv.block_size), len(self._kv.groups)
-        self._tables = [array("i", range(blocks))] * groups
-        self._executor = open_executor(self._engine.path, self._engine.manifest, [blocks] * groups)
+        self._runner = PromptRunner(self._engine, window)
 
     def logits(self, tokens: Sequence[int], rows: int) -> np.ndarray:
-        """Context goes in large steps without logits, then as many tokens a step as it keeps rows of logits."""
-        if self._executor is None:
+        if self._runner is None:
             raise RuntimeError("load it first")
-        ids, context = array("i", tokens), len(tokens) - rows
-        for first, stop in _steps(0, context, self._limits.max_num_tokens):
-            self._executor.step([SequenceSlice(ids, first, stop, self._tables)], ())
-        found = np.empty((rows, self.vocab_size), np.float32)
-        most = min(self._limits.max_batch_size, self._limits.max_num_tokens)
-        for first, stop in _steps(context, len(tokens), most):
-            self._executor.step([SequenceSlice(ids, first, stop, self._tables)], range(stop - first))
-            found[first - context : stop - context] = self._executor.logits()
-        return found
+        return self._runner.logits(tokens, rows)
 
     def close(self) -> None:
-        if self._executor is not None:
-            self._executor.close()
+        if self._runner is not None:
+            self._runner.close()
 
 
 class CheckpointSubject(Subject):
@@ -111,11 +97,6 @@ def open_subject(source: str | Path, progress: Progress) -> Subject:
     """The engine folder, or the checkpoint, that `source` names."""
     path = Path(source).expanduser()
     return EngineSubject(path) if (path / MANIFEST).is_file() else CheckpointSubject(source, progress)
-
-
-def _steps(first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
-    for start in range(first, last, size):
-        yield start, min(start + size, last)
 
 
 def _load(checkpoint: Checkpoint, length: int, progress: Progress) -> Any:

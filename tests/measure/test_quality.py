@@ -23,6 +23,7 @@ def _plain(logits: np.ndarray, targets: np.ndarray, reference: np.ndarray) -> di
         "reference_perplexity": np.exp(-np.log(p[rows, targets]).mean()),
         "kl": (p * np.log(p / q)).sum(axis=1).mean(),
         "kl_worst": (p * np.log(p / q)).sum(axis=1).max(),
+        "distance": (np.abs(logits.astype(np.float64) - reference) / reference.std(axis=1, keepdims=True)).max(),
         "top1": (p.argmax(axis=1) == q.argmax(axis=1)).mean(),
     }
 
@@ -31,7 +32,7 @@ def _plain(logits: np.ndarray, targets: np.ndarray, reference: np.ndarray) -> di
 @given(st.integers(1, 40), st.integers(2, 90), st.integers(0, 2**32 - 1), st.floats(0.01, 3))
 def test_the_figures_are_those_of_the_definitions(rows: int, vocab: int, seed: int, noise: float) -> None:
     rng = np.random.default_rng(seed)
-    reference = rng.normal(0, 3, (rows, vocab)).astype(np.float32)
+    reference = rng.normal(0, 3, (rows, vocab)).astype(np.float32).astype(np.float64)
     logits = reference + rng.normal(0, noise, (rows, vocab)).astype(np.float32)
     targets = rng.integers(0, vocab, rows)
     found = Quality()
@@ -59,7 +60,7 @@ def test_a_model_beside_itself() -> None:
     logits = np.random.default_rng(2).normal(size=(20, 33)).astype(np.float32)
     found = Quality()
     found.add(logits, np.zeros(20, int), logits)
-    assert found.kl == 0
+    assert found.kl == found.distance == 0
     assert found.top1 == 1
     assert found.perplexity == found.reference_perplexity
 
@@ -83,7 +84,16 @@ def test_tokens_that_the_reference_excludes_count_nothing() -> None:
 def test_nan_is_infinitely_far() -> None:
     found = Quality()
     found.add(np.full((2, 4), np.nan), np.array([0, 1]), np.zeros((2, 4)))
-    assert (found.kl, found.perplexity) == (math.inf, math.inf)
+    assert (found.kl, found.perplexity, found.distance) == (math.inf, math.inf, math.inf)
+
+
+def test_without_tokens_there_is_the_distance_alone() -> None:
+    """The standard deviation of (0, 2) is 1, so the worst logit, 3 off, is 3 spreads away."""
+    found = Quality()
+    found.add(np.array([[0.0, 5.0], [0.0, 0.0]]), reference=np.array([[0.0, 2.0], [0.0, 2.0]]))
+    assert (found.distance, found.top1, found.compared) == (pytest.approx(3), 0.5, 2)
+    assert math.isnan(found.perplexity)
+    assert math.isnan(found.reference_perplexity)
 
 
 def test_without_a_reference_there_is_perplexity_alone() -> None:
