@@ -11,6 +11,7 @@ from .atomic import clear_abandoned, new_folder
 from .blame import could_not_write
 from .cache import VARIABLE, cache_dir
 from .errors import CacheError
+from .json_files import read_bytes
 
 _DIGESTS = ".sha256"  # as `sha256sum -c` reads it
 _LARGE = 4 << 20  # a larger file is read whole once, then again when it was touched
@@ -60,7 +61,7 @@ def _seal(folder: Path) -> None:
 
 
 def _is_whole(folder: Path) -> bool:
-    lines = (folder / _DIGESTS).read_text(encoding="utf-8").splitlines()
+    lines = read_bytes(folder / _DIGESTS, ValueError).decode().splitlines()
     digests = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {_DIGESTS}
     return files == digests.keys() and all(_has_digest(folder / name, digest) for name, digest in digests.items())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..progress import Progress, Task
 from . import stop_signals
-from .terminal import printable
+from .terminal import printable, say
 
 if TYPE_CHECKING:
     import rich.progress
@@ -82,15 +82,14 @@ class LineProgress:
     @contextmanager
     def task(self, description: str, total: float | None = None) -> Iterator[Task]:
         stop_signals.check()
-        description = printable(description)
-        print(f"{description} ...", file=sys.stderr, flush=True)
+        say(f"{description} ...", err=True)
         start = time.monotonic()
         yield _Counted()
         stop_signals.check()
         if (took := time.monotonic() - start) >= 1:
-            print(f"{description}: {took:.1f} s", file=sys.stderr, flush=True)
+            say(f"{description}: {took:.1f} s", err=True)
 
 
 def terminal_progress() -> Progress:
     """What suits stderr: bars on a terminal, lines otherwise."""
-    return BarProgress() if sys.stderr.isatty() else LineProgress()
+    return BarProgress() if sys.stderr is not None and sys.stderr.isatty() else LineProgress()

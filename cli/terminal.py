@@ -8,6 +8,7 @@ import json
 import logging
 import re
 import sys
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import click
@@ -55,10 +56,13 @@ def write_json(data: object, *, indent: int | None = None) -> None:
 
 
 def _write(line: str, *, err: bool = False) -> None:
-    """Given no file, click would take another encoding than an ASCII terminal's own."""
+    """Given no file, click would take another encoding than an ASCII terminal's own. What cannot be written on stderr
+    ends nothing: there is nowhere to say so.
+    """
     stream = sys.stderr if err else sys.stdout
     if stream is not None:
-        click.echo(line, file=stream)
+        with suppress(OSError) if err else nullcontext():
+            click.echo(line, file=stream)
 
 
 class _Warnings(logging.Handler):

@@ -61,6 +61,13 @@ def test_what_is_damaged_is_made_again(root: Path, name: str, how: str) -> None:
     assert find("things", "one") is not None
 
 
+def test_digests_without_an_end_are_damage(root: Path) -> None:
+    digests = keep("things", "one", _fill) / ".sha256"
+    digests.unlink()
+    digests.symlink_to("/dev/zero")
+    assert find("things", "one") is None
+
+
 def test_a_file_too_many_is_damage(root: Path) -> None:
     (keep("things", "one", _fill) / "more").write_text("")
     assert find("things", "one") is None

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from ...errors import BuildError
+from ...errors import BuildError, size
 from ...progress import NoProgress, Progress
 from ...quantization import fp8, rtn
 from ...quantization.quantized import QuantizedWeight
@@ -46,11 +46,12 @@ def write_weights(
     holds quantized are not rounded again.
 
     Only a few tens of megabytes are held at a time: sources are read by rows, and pages already written are handed to
-    the page cache. Raises BuildError for a weight with NaN or infinite elements.
+    the page cache. Raises BuildError for a weight with NaN or infinite elements, OSError where the
+    disk has no room for all of them.
     """
     progress = progress or NoProgress()
     with path.open("w+b") as file:
-        _reserve(file.fileno(), program.weights_bytes, path)
+        _reserve(file.fileno(), program.weights_bytes)
         mapped = mmap.mmap(file.fileno(), program.weights_bytes)  # unmapped once the last array over it is gone
         with progress.task("pack weights", program.weights_bytes) as task:
             for weight in program.plain_weights:
@@ -62,13 +63,12 @@ def write_weights(
                 task.advance(align(weight.nbytes))
 
 
-def _reserve(descriptor: int, nbytes: int, path: Path) -> None:
+def _reserve(descriptor: int, nbytes: int) -> None:
     """Claim the disk space now: a mapped write to a full disk would kill the process."""
     try:
         os.posix_fallocate(descriptor, 0, nbytes)
     except OSError as error:
-        message = f"{path} needs {nbytes / 1e6:.0f} MB of disk space: {error.strerror}; free some and build again"
-        raise BuildError(message) from error
+        raise OSError(error.errno, f"{error.strerror}: its weights take {size(nbytes)}") from error
 
 
 def _region(mapped: mmap.mmap, offset: int, nbytes: int) -> np.ndarray:

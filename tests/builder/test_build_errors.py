@@ -12,6 +12,7 @@ import pytest
 from enginesmith.builder.build import build
 from enginesmith.builder.check import BARS, INT4_BARS, compare
 from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.lowering import weights_file
 from enginesmith.builder.targets.cpu import plan as cpu_plan
 from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.errors import BuildError, CheckpointError, ToolchainError, UnsupportedModelError
@@ -156,11 +157,28 @@ def test_a_config_that_makes_no_sense(llama: Path, output: Path, key: str, value
 
 
 def test_a_disk_that_fills_up_names_the_output(llama: Path, output: Path, monkeypatch: pytest.MonkeyPatch):
+    copy = shutil.copyfile
+
     def full(source: Path, target: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(source))
+        if target.is_relative_to(output.parent):  # and not the cache's
+            raise OSError(errno.ENOSPC, "No space left on device", str(source))
+        copy(source, target)
 
     monkeypatch.setattr(cpu_plan.shutil, "copyfile", full)
     with pytest.raises(BuildError, match=f"{output} could not be written: No space left"):
+        build(llama, output, CONFIG)
+    assert nothing_beside(output)
+
+
+def test_a_disk_without_room_for_the_weights(llama: Path, output: Path, monkeypatch: pytest.MonkeyPatch):
+    def full(descriptor: int, offset: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(weights_file.os, "posix_fallocate", full)
+    told = (
+        rf"^{output} could not be written: No space left on device: its weights take \d+\.\d kB; free some space there"
+    )
+    with pytest.raises(BuildError, match=told):
         build(llama, output, CONFIG)
     assert nothing_beside(output)
 

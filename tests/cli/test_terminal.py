@@ -106,6 +106,16 @@ def test_commands_with_an_encoding_that_lacks_characters(cli: Cli, engine: Path,
     assert "input is not text in ascii" in unreadable.stderr
 
 
+@pytest.mark.parametrize("stderr", ["/dev/full", None])
+def test_a_stderr_that_takes_nothing_ends_nothing(
+    engine: Path, command: Command, cli_environment: dict[str, str], stderr: str | None
+) -> None:
+    run = shlex.join(map(str, command("run", engine, "-p", "a", "-p", "b", "--max-tokens", 2)))
+    shell = ["sh", "-c", f"{run} 2>{stderr or '&-'}"]
+    done = subprocess.run(shell, stdout=subprocess.PIPE, env=cli_environment, check=False)
+    assert (done.returncode, b"> b\n" in done.stdout) == (0, True)
+
+
 def test_what_to_go_on_with_is_quoted(capsys: pytest.CaptureFixture[str]) -> None:
     path = Path("-my engine's")
     advise("enginesmith", "run", as_argument(path), "-p", "your prompt")
