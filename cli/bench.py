@@ -43,20 +43,31 @@ class Line:
 )
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Timed runs of each workload.")
 @click.option("--threads", type=click.IntRange(min=1), help="Worker threads; default: the physical cores available.")
+@click.option("--no-prefix-cache", is_flag=True, help="Keep no blocks for later prompts; no run finds any of another.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-def command(engine: Path, names: tuple[str, ...], runs: int, threads: int | None, as_json: bool) -> None:
+def command(
+    engine: Path, names: tuple[str, ...], runs: int, threads: int | None, no_prefix_cache: bool, as_json: bool
+) -> None:
     """Measure ENGINE: greedy, end of sequence ignored, fresh random token ids in every run.
 
     W1: prompt 128, 128 new tokens, one stream. W2: prompt 1024, 1 new token. W3: 32 requests, 16 at once.
     """
-    run_bench(engine, names, runs=runs, threads=threads, as_json=as_json)
+    run_bench(engine, names, runs=runs, threads=threads, as_json=as_json, prefix_cache=not no_prefix_cache)
 
 
-def run_bench(engine: Path, names: Sequence[str], *, runs: int, threads: int | None, as_json: bool) -> None:
+def run_bench(
+    engine: Path,
+    names: Sequence[str],
+    *,
+    runs: int,
+    threads: int | None,
+    as_json: bool,
+    prefix_cache: bool = True,
+) -> None:
     """Measure the workloads named, or all that the engine is large enough for, and show what came of it."""
     threads = threads or physical_cores()
     progress = terminal_progress()
-    with LLM(engine, threads=threads) as llm:
+    with LLM(engine, threads=threads, prefix_cache=prefix_cache) as llm:
         workloads = _chosen(llm, names)
         yardstick = _yardstick(engine, llm, threads)
         measured = []

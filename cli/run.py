@@ -57,7 +57,8 @@ class _Bytes(click.ParamType):
     show_default=True,
     help="Start a request only if it is sure to fit, or let requests be preempted.",
 )
-@with_options(dataclass_fields(SamplingParams))
+@click.option("--no-prefix-cache", is_flag=True, help="Compute every prompt from its first token.")
+@with_options(dataclass_fields(SamplingParams), skip=("cache_salt", "cache_priority", "cache_ttl"))
 def command(
     engine: Path,
     prompts: tuple[str, ...],
@@ -68,6 +69,7 @@ def command(
     threads: int | None,
     kv_cache_memory: int | None,
     capacity_policy: str,
+    no_prefix_cache: bool,
     **sampling: Any,
 ) -> None:
     """Generate text with ENGINE. Without -p or --interactive, the prompt is read from standard input.
@@ -89,7 +91,13 @@ def command(
         template_process.start()  # while the runtime is imported and the engine opened
     from ..runtime.llm import LLM
 
-    with LLM(engine, threads=threads, kv_cache_memory=kv_cache_memory, capacity_policy=capacity_policy) as llm:
+    with LLM(
+        engine,
+        threads=threads,
+        kv_cache_memory=kv_cache_memory,
+        capacity_policy=capacity_policy,
+        prefix_cache=not no_prefix_cache,
+    ) as llm:
         changes = given(sampling)
         if (chat or interactive) and "max_tokens" not in llm.manifest.model.generation_defaults:
             changes.setdefault("max_tokens", min(_ANSWER_TOKENS, llm.manifest.limits.max_seq_len // 2))
@@ -138,6 +146,7 @@ def _show(prompt: str, result: "RequestOutput", *, as_json: bool) -> None:
         "finish_reason": output.finish_reason,
         "stop_reason": output.stop_reason,
         "prompt_tokens": len(result.prompt_token_ids),
+        "num_cached_tokens": result.metrics.num_cached_tokens,
         "output_tokens": len(output.token_ids),
         "ttft_s": timing.ttft,
         "tokens_per_s": timing.tokens_per_second,

@@ -11,6 +11,7 @@ from operator import index
 from ..errors import RequestError, shown
 from .detokenizer import Detokenizer
 from .executors.executor import SampleRow
+from .kv_cache.eviction import Retention
 from .kv_cache.manager import KvCacheManager
 from .manifest import Manifest
 from .outputs import Metrics
@@ -60,10 +61,11 @@ class Admission:
         if params.min_tokens:
             row.set_bias(ban=output_text.stop_tokens)
         self._check_choice(row)
+        retention = None if params.cache_priority is None else Retention(params.cache_priority, params.cache_ttl)
         return Request(
             next(self._ids),
             row,
-            self._kv.new_sequence(),
+            self._kv.new_sequence(params.cache_salt, retention),
             output_text,
             self._tokenizer,
             Metrics(arrival),

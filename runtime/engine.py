@@ -152,9 +152,11 @@ class Engine:
         for request, count in plan.counts.items():
             if request.finished:  # it failed
                 continue
-            request.num_computed += count
             if request.metrics.first_scheduled_time is None:
                 request.metrics.first_scheduled_time = started
+                request.metrics.num_cached_tokens = request.num_computed
+            request.num_computed += count
+            self.kv.publish(request.blocks, request.token_ids, request.num_computed)
         for request, sample in drawn:
             try:
                 request.append(sample, now)

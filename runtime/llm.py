@@ -14,6 +14,7 @@ from .batcher.policies import CapacityPolicy
 from .engine import Engine
 from .engine_dir import open_engine
 from .executors.registry import open_executor
+from .kv_cache.block_hash import BlockHasher
 from .kv_cache.manager import KvCacheManager
 from .kv_cache.sizing import num_blocks
 from .manifest import Manifest
@@ -38,6 +39,7 @@ class LLM:
 
     Threads may share it: their requests are batched together. `threads` defaults to the physical cores available,
     `kv_cache_memory` (bytes) to what max_batch_size sequences of max_seq_len need, within half of the available memory.
+    `prefix_cache=False`: no request reuses what an earlier one left in the KV cache.
     Raises EngineError when the folder is damaged or does not fit this machine. `verify=False` skips the digests.
     """
 
@@ -48,6 +50,7 @@ class LLM:
         threads: int | None = None,
         kv_cache_memory: int | None = None,
         capacity_policy: CapacityPolicy | str = CapacityPolicy.GUARANTEED_NO_EVICT,
+        prefix_cache: bool = True,
         verify: bool = True,
     ) -> None:
         policy = _policy(capacity_policy)
@@ -59,8 +62,10 @@ class LLM:
         if self.manifest.model.chat_template_error:
             log.warning("%s: %s; chats are refused, prompts work", engine, self.manifest.model.chat_template_error)
         executor = open_executor(folder.path, folder.manifest, blocks, threads)
-        kv = KvCacheManager(kv_spec, blocks, limits.max_num_tokens)
-        self.engine = Engine(executor, kv, limits, policy, self.manifest.model.long_rope_after)
+        long_rope_after = self.manifest.model.long_rope_after
+        hasher = BlockHasher(self.manifest.digest, kv_spec.block_size, long_rope_after) if prefix_cache else None
+        kv = KvCacheManager(kv_spec, blocks, limits.max_num_tokens, hasher)
+        self.engine = Engine(executor, kv, limits, policy, long_rope_after)
         self._admission = Admission(self.manifest, self.tokenizer, kv)
         self._lock = threading.RLock()
 

@@ -3,11 +3,13 @@
 Plain dataclasses with a small strict reader: importing pydantic would take a tenth of the second that a start may take.
 """
 
+import json
 import types
 import typing
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from enum import Enum, StrEnum
+from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
@@ -140,6 +142,11 @@ class Manifest:
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers; the format version comes first."""
         return {"format_version": self.format_version, **asdict(self)}
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of all that is here, and so of every file."""
+        return sha256(json.dumps(self.to_json(), sort_keys=True).encode()).digest()
 
     @classmethod
     def from_json(cls, data: Any, target_facts: Callable[[object], type[Target]]) -> "Manifest":

@@ -27,12 +27,14 @@ class Logprob:
 
 @dataclass(slots=True)
 class Metrics:
-    """Instants of a request's life, in seconds of `time.perf_counter`."""
+    """Instants of a request's life, in seconds of `time.perf_counter`, and counts."""
 
     arrival_time: float
     first_scheduled_time: float | None = None
     token_times: list[float] = field(default_factory=list)
     num_preemptions: int = 0
+    num_cached_tokens: int = 0
+    """Tokens of the prompt that were in the KV cache when the request first started."""
 
     @property
     def ttft(self) -> float | None:

@@ -1,5 +1,6 @@
 """When a waiting request may start: what happens when the KV cache would run full."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,23 +17,29 @@ class CapacityPolicy(StrEnum):
 
 
 class AdmissionRule(Protocol):
-    """Decides, for the request at the head of the queue, whether it starts now."""
+    """Decides, for the request at the head of the queue, whether it starts now, with `prefix` as `kv` found it."""
 
-    def admit(self, kv: "KvCacheManager", request: "Request", num_running: int) -> bool: ...
+    def admit(
+        self, kv: "KvCacheManager", request: "Request", prefix: Sequence[Sequence[int]], num_running: int
+    ) -> bool: ...
 
 
 class GuaranteedNoEvict:
     """Start a request only when the blocks of its longest possible output are free for it: it then runs to its end."""
 
-    def admit(self, kv: "KvCacheManager", request: "Request", num_running: int) -> bool:
-        return kv.promise(request.blocks, request.max_total_tokens)
+    def admit(
+        self, kv: "KvCacheManager", request: "Request", prefix: Sequence[Sequence[int]], num_running: int
+    ) -> bool:
+        return kv.promise(request.blocks, request.max_total_tokens, prefix)
 
 
 class MaxUtilization:
     """Start a request when its tokens so far fit and each running one could still take a block; preempt when full."""
 
-    def admit(self, kv: "KvCacheManager", request: "Request", num_running: int) -> bool:
-        return kv.can_reserve(len(request.token_ids), spare_blocks=num_running)
+    def admit(
+        self, kv: "KvCacheManager", request: "Request", prefix: Sequence[Sequence[int]], num_running: int
+    ) -> bool:
+        return kv.can_reserve(len(request.token_ids), prefix, spare_blocks=num_running)
 
 
 def admission_rule(policy: CapacityPolicy) -> AdmissionRule:

@@ -1,8 +1,9 @@
 """In-flight batching: which tokens of which requests the next step processes.
 
 Every step, running requests that decode come first with a token each, then chunks of prompts fill what is left of
-`max_num_tokens`, running requests before waiting ones. When the cache runs full, the newest request is preempted: it
-loses its blocks, goes back to its place in the queue, and computes its prompt and output again later.
+`max_num_tokens`, running requests before waiting ones. A request that starts takes over what is cached of its tokens.
+When the cache runs full, the newest request is preempted: it loses its blocks, goes back to its place in the queue, and
+later computes what is left of neither its prompt nor its output.
 """
 
 from bisect import insort
@@ -49,6 +50,10 @@ class Scheduler:
         self.running: list[Request] = []
         self.unfinished: set[Request] = set()
         self.num_preemptions = 0
+        self.prefix_cache_queries = 0
+        """Tokens of the requests that started; of those that started again, too."""
+        self.prefix_cache_hits = 0
+        """How many of them were in the cache."""
         self._kv = kv
         self._rule = admission_rule(policy)
         self._max_tokens = limits.max_num_tokens
@@ -77,7 +82,7 @@ class Scheduler:
         for request in self.waiting:
             request.status = Status.WAITING
             request.num_computed = 0
-            request.blocks = self._kv.new_sequence()
+            request.blocks = self._kv.new_sequence(request.blocks.salt, request.blocks.retention)
         return self.waiting.copy()
 
     def recompute(self, request: Request) -> None:
@@ -121,11 +126,19 @@ class Scheduler:
     def _plan_waiting(self, plan: Plan) -> None:
         while self.waiting and len(self.running) < self._max_running:
             request, budget = self.waiting[0], self._max_tokens - plan.num_tokens
-            if not budget or not self._rule.admit(self._kv, request, len(self.running)):
+            if not budget:
                 break
+            prefix = self._kv.find(request.blocks, request.token_ids)
+            if not self._rule.admit(self._kv, request, prefix, len(self.running)):
+                break
+            request.num_computed = self._kv.take(request.blocks, prefix)
             count = min(request.num_pending, budget)
             if not self._reserve(request, count):
+                self._kv.free(request.blocks)
+                request.num_computed = 0
                 break
+            self.prefix_cache_queries += len(request.token_ids)
+            self.prefix_cache_hits += request.num_computed
             del self.waiting[0]
             request.status = Status.RUNNING
             insort(self.running, request, key=_queue_order)

@@ -2,13 +2,18 @@
 
 Layers come in cache groups, each with a pool and a block table of its own. A full-attention group keeps every block; a
 sliding-window group gives back the blocks that no later token can see, and its table holds -1 in their place.
+
+A sequence that begins as another did takes over its full blocks: `find` them, `take` them, compute the rest, and
+`publish` what was computed. Nobody writes to a block that is published.
 """
 
 from array import array
 from collections.abc import Sequence
 
 from ..manifest import KvCacheSpec, KvGroup, KvGroupKind
+from .block_hash import BlockHasher
 from .block_pool import BlockPool
+from .eviction import Retention
 from .sizing import blocks_for
 
 FREED = -1
@@ -18,20 +23,32 @@ FREED = -1
 class SequenceBlocks:
     """One sequence's block tables, int32, in the order of the groups; `KvCacheManager.reserve` fills them."""
 
-    __slots__ = ("first_kept", "promised", "tables")
+    __slots__ = ("first_kept", "hashes", "promised", "published", "retention", "salt", "tables")
 
-    def __init__(self, groups: int) -> None:
+    def __init__(self, groups: int, salt: str | None, retention: Retention | None) -> None:
         self.tables = tuple(array("i") for _ in range(groups))
         self.first_kept = [0] * groups
         """Index of the first table entry that was not freed, for each group."""
         self.promised: list[int] | None = None
         """Blocks set aside for the sequence's whole life, for each group."""
+        self.salt = salt
+        self.retention = retention
+        self.hashes: list[bytes] = []
+        """Of its first full blocks, as many as were asked for."""
+        self.published = 0
+        """How many of its first blocks are found by their hashes."""
 
 
 class KvCacheManager:
-    """Hands out the blocks of all groups. `num_blocks[g]` is the size of group g's pool."""
+    """Hands out the blocks of all groups. `num_blocks[g]` is the size of group g's pool.
 
-    def __init__(self, kv: KvCacheSpec, num_blocks: Sequence[int], max_num_tokens: int) -> None:
+    Without a `hasher` no sequence takes over another's blocks.
+    """
+
+    def __init__(
+        self, kv: KvCacheSpec, num_blocks: Sequence[int], max_num_tokens: int, hasher: BlockHasher | None = None
+    ) -> None:
+        self._hasher = hasher
         self._block_size = kv.block_size
         self._groups = tuple(_Group(group, count) for group, count in zip(kv.groups, num_blocks, strict=True))
         self._max_num_tokens = max_num_tokens
@@ -46,9 +63,53 @@ class KvCacheManager:
         """The largest share of a pool that is in use, 0 to 1."""
         return max(1 - pool.num_free / pool.num_blocks for pool in self.pools)
 
-    def new_sequence(self) -> SequenceBlocks:
-        """Tables of a sequence that holds nothing yet."""
-        return SequenceBlocks(len(self._groups))
+    def new_sequence(self, salt: str | None = None, retention: Retention | None = None) -> SequenceBlocks:
+        """Tables of a sequence that holds nothing yet. It shares blocks with those of the same salt only."""
+        return SequenceBlocks(len(self._groups), salt, retention)
+
+    def find(self, blocks: SequenceBlocks, token_ids: array) -> Sequence[Sequence[int]]:
+        """The tables, one a group, of the longest cached prefix that a new sequence of these tokens can begin with.
+
+        It consists of full blocks, and leaves a token to compute. Of a sliding-window group only those blocks need be
+        there that the next token sees.
+        """
+        tables: list[list[int]] = [[] for _ in self._groups]
+        if self._hasher is None:
+            return tables
+        found, runs = 0, [0] * len(tables)  # cached blocks in a row, up to the last one
+        for count in range(1, (len(token_ids) - 1) // self._block_size + 1):
+            key = self._hasher.hash(count - 1, blocks.hashes, token_ids, blocks.salt)
+            for index, group in enumerate(self._groups):
+                block = group.pool.find(key)
+                tables[index].append(FREED if block is None else block)
+                runs[index] = 0 if block is None else runs[index] + 1
+            if all(run >= count - self._first(g, count) for g, run in zip(self._groups, runs, strict=True)):
+                found = count
+            elif any(run < count and not g.window for g, run in zip(self._groups, runs, strict=True)):
+                break
+        firsts = [self._first(group, found) for group in self._groups]
+        return [[FREED] * first + table[first:found] for first, table in zip(firsts, tables, strict=True)]
+
+    def take(self, blocks: SequenceBlocks, prefix: Sequence[Sequence[int]]) -> int:
+        """Let a new sequence begin with what `find` found just now; returns how many tokens that is."""
+        for index, (group, table) in enumerate(zip(self._groups, prefix, strict=True)):
+            blocks.first_kept[index] = table.count(FREED)
+            blocks.tables[index].extend(table)
+            for block in table[blocks.first_kept[index] :]:
+                group.pool.share(block, blocks.retention)
+        blocks.published = len(prefix[0])
+        return blocks.published * self._block_size
+
+    def publish(self, blocks: SequenceBlocks, token_ids: array, num_computed: int) -> None:
+        """Let others find the blocks that are full, now that the first `num_computed` tokens are in the cache."""
+        full = num_computed // self._block_size
+        if self._hasher is None or full <= blocks.published:
+            return
+        for number in range(blocks.published, full):
+            key = self._hasher.hash(number, blocks.hashes, token_ids, blocks.salt)
+            for group, table in zip(self._groups, blocks.tables, strict=True):
+                group.pool.publish(table[number], key, blocks.retention)
+        blocks.published = full
 
     def reserve(self, blocks: SequenceBlocks, start: int, stop: int) -> bool:
         """Make room for tokens [start, stop), those before `start` being in the cache; False when there is no room.
@@ -56,8 +117,7 @@ class KvCacheManager:
         In any case gives back the blocks that no token from `start` on can see.
         """
         for index, group in enumerate(self._groups):
-            if group.window:
-                self._free_behind(blocks, index, start - group.window + 1)
+            self._free_behind(blocks, index, group.first_visible(start))
         wanted = -(-stop // self._block_size)
         missing = [wanted - len(table) for table in blocks.tables]
         if any(count > group.pool.num_free for count, group in zip(missing, self._groups, strict=True)):
@@ -67,18 +127,24 @@ class KvCacheManager:
                 table.append(group.pool.allocate())
         return True
 
-    def can_reserve(self, num_tokens: int, spare_blocks: int = 0) -> bool:
-        """Whether a new sequence of `num_tokens` could be held now, leaving `spare_blocks` free in each group."""
-        return all(self._worst_case(group, num_tokens) + spare_blocks <= group.pool.num_free for group in self._groups)
+    def can_reserve(self, num_tokens: int, prefix: Sequence[Sequence[int]], spare_blocks: int = 0) -> bool:
+        """Whether a sequence of `num_tokens` that takes `prefix` could be held now, with `spare_blocks` left free."""
+        return all(
+            self._worst_case(group, num_tokens) - group.num_held(table) + spare_blocks <= group.pool.num_free
+            for group, table in zip(self._groups, prefix, strict=True)
+        )
 
-    def promise(self, blocks: SequenceBlocks, num_tokens: int) -> bool:
-        """Set aside what a new sequence may need until it has `num_tokens`; False when that is too much.
+    def promise(self, blocks: SequenceBlocks, num_tokens: int, prefix: Sequence[Sequence[int]]) -> bool:
+        """Set aside what a new sequence that takes `prefix` may need until it has `num_tokens`; False if too much.
 
-        When every sequence is promised its worst case, `reserve` never fails.
+        When every sequence is promised its worst case, `reserve` never fails. A block that several hold counts once
+        where they hold it to their end: behind a window one of them may give it up, and still need as many.
         """
         needs = [self._worst_case(group, num_tokens) for group in self._groups]
-        if any(group.promised + need > group.pool.num_blocks for group, need in zip(self._groups, needs, strict=True)):
-            return False
+        for group, need, table in zip(self._groups, needs, prefix, strict=True):
+            shared = 0 if group.window else group.pool.num_extra + group.num_held(table)
+            if group.promised + need - shared > group.pool.num_blocks:
+                return False
         for group, need in zip(self._groups, needs, strict=True):
             group.promised += need
         blocks.promised = needs
@@ -87,15 +153,17 @@ class KvCacheManager:
     def free(self, blocks: SequenceBlocks) -> None:
         """Give back all that a sequence holds and was promised; its tables are empty then."""
         for index, (group, table) in enumerate(zip(self._groups, blocks.tables, strict=True)):
-            group.pool.release(table[blocks.first_kept[index] :])
+            group.pool.release(reversed(table[blocks.first_kept[index] :]))  # a prefix is of use without what follows
             del table[:]
             blocks.first_kept[index] = 0
         for group, need in zip(self._groups, blocks.promised or (), strict=False):
             group.promised -= need
         blocks.promised = None
+        blocks.hashes.clear()
+        blocks.published = 0
 
     def reset(self) -> None:
-        """Make every block free and break every promise: the sequences that there were must not be used again."""
+        """Make every block free, forget what they hold, break every promise: no sequence of before may be used."""
         for group in self._groups:
             group.pool.reset()
             group.promised = 0
@@ -109,6 +177,10 @@ class KvCacheManager:
         for entry in range(first, keep):
             table[entry] = FREED
         blocks.first_kept[index] = keep
+
+    def _first(self, group: "_Group", count: int) -> int:
+        """Index of the first block that the token after `count` blocks sees."""
+        return group.first_visible(count * self._block_size) // self._block_size
 
     def _worst_case(self, group: "_Group", num_tokens: int) -> int:
         return blocks_for(group.spec, self._block_size, num_tokens, self._max_num_tokens)
@@ -124,3 +196,11 @@ class _Group:
         self.window = spec.window if spec.kind is KvGroupKind.SLIDING_WINDOW else 0
         self.pool = BlockPool(num_blocks)
         self.promised = 0
+
+    def first_visible(self, position: int) -> int:
+        """The first position that a token at `position` sees."""
+        return max(0, position - self.window + 1) if self.window else 0
+
+    def num_held(self, table: Sequence[int]) -> int:
+        """How many of a prefix's blocks somebody holds."""
+        return sum(block != FREED and self.pool.references(block) > 0 for block in table)

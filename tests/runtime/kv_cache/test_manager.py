@@ -1,5 +1,7 @@
 """The KV cache manager under random sequences: no block lost, held twice, or missing where a token can see it."""
 
+from array import array
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -47,7 +49,7 @@ class ManagerMachine(RuleBasedStateMachine):
     @rule(tokens=st.integers(1, LONGEST))
     def begin(self, tokens: int) -> None:
         sequence = Sequence(self.kv.new_sequence(), tokens if self.with_promises else None)
-        if self.with_promises and not self.kv.promise(sequence.blocks, tokens):
+        if self.with_promises and not self.kv.promise(sequence.blocks, tokens, self.kv.find(sequence.blocks, array("i"))):
             assert self.sequences, "one sequence always fits"
             return
         self.sequences.append(sequence)
