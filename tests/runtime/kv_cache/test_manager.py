@@ -6,25 +6,14 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from kv_groups import BLOCK, full, sliding, spec
 
 from enginesmith.errors import EngineError
 from enginesmith.runtime.kv_cache.manager import FREED, KvCacheManager, SequenceBlocks
 from enginesmith.runtime.kv_cache.sizing import blocks_for, num_blocks
-from enginesmith.runtime.manifest import KvCacheSpec, KvDtype, KvGroup, KvGroupKind, Limits
+from enginesmith.runtime.manifest import Limits
 
-BLOCK, STEP, LONGEST = 4, 6, 50
-
-
-def full(bytes_per_block: int = 10) -> KvGroup:
-    return KvGroup(kind=KvGroupKind.FULL, window=0, layers=(0,), bytes_per_block=bytes_per_block)
-
-
-def sliding(window: int, bytes_per_block: int = 10) -> KvGroup:
-    return KvGroup(kind=KvGroupKind.SLIDING_WINDOW, window=window, layers=(1,), bytes_per_block=bytes_per_block)
-
-
-def spec(*groups: KvGroup) -> KvCacheSpec:
-    return KvCacheSpec(block_size=BLOCK, dtype=KvDtype.BF16, groups=groups)
+STEP, LONGEST = 6, 50
 
 
 class Sequence:
@@ -49,7 +38,9 @@ class ManagerMachine(RuleBasedStateMachine):
     @rule(tokens=st.integers(1, LONGEST))
     def begin(self, tokens: int) -> None:
         sequence = Sequence(self.kv.new_sequence(), tokens if self.with_promises else None)
-        if self.with_promises and not self.kv.promise(sequence.blocks, tokens, self.kv.find(sequence.blocks, array("i"))):
+        if self.with_promises and not self.kv.promise(
+            sequence.blocks, tokens, self.kv.find(sequence.blocks, array("i"))
+        ):
             assert self.sequences, "one sequence always fits"
             return
         self.sequences.append(sequence)
