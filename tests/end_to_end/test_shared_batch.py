@@ -22,7 +22,7 @@ SEEDED = [
 @pytest.mark.parametrize("precision", CONFIGS)
 def test_batched_is_bit_for_bit_alone(engine_folder: Callable[[str], Path], precision: str):
     params = [GREEDY if index % 2 else seeded for index, seeded in enumerate(SEEDED)]
-    with LLM(engine_folder(precision)) as llm:
+    with LLM(engine_folder(precision), prefix_cache=False) as llm:
         alone = [llm.generate(p, one)[0].outputs[0] for p, one in zip(REAL_PROMPTS, params, strict=True)]
         assert [output.outputs[0] for output in llm.generate(REAL_PROMPTS, params)] == alone
         assert llm.engine.kv.usage == 0
@@ -39,7 +39,8 @@ def test_preemption_changes_no_bit(engine_folder: Callable[[str], Path], precisi
         blocks_for(group, kv.block_size, limits.max_seq_len, limits.max_num_tokens) * group.bytes_per_block
         for group in kv.groups
     )
-    with LLM(engine_folder(precision), kv_cache_memory=longest, capacity_policy="max_utilization") as llm:
+    options = {"kv_cache_memory": longest, "capacity_policy": "max_utilization", "prefix_cache": False}
+    with LLM(engine_folder(precision), **options) as llm:
         assert [output.outputs[0] for output in llm.generate(prompts, params)] == alone
         assert llm.engine.scheduler.num_preemptions > 0
         assert llm.engine.kv.usage == 0

@@ -39,18 +39,18 @@ class BreakableKv(KvCacheManager):
             self.breaks = ""
             raise KeyboardInterrupt
 
-    def find(self, *args: Any) -> Any:
+    def find(self, blocks: Any, token_ids: Any) -> Any:
         self._interrupt("in find")
-        return super().find(*args)
+        return super().find(blocks, token_ids)
 
     def take(self, blocks: Any, prefix: Any) -> Any:
         taken = super().take(blocks, prefix)
         self._interrupt("in take")
         return taken
 
-    def publish(self, *args: Any) -> None:
+    def publish(self, blocks: Any, token_ids: Any, num_computed: int) -> None:
         self._interrupt("in publish")
-        super().publish(*args)
+        super().publish(blocks, token_ids, num_computed)
         self._interrupt("after publish")
 
     def free(self, blocks: Any) -> None:
@@ -134,6 +134,7 @@ class Setting:
         for request in self.requests:
             prompt, output = request.token_ids[: request.prompt_length].tolist(), request.output().token_ids
             assert request.finished
+            assert isinstance(request.error, EngineError | None), "the executor found something wrong"
             assert output == self.executor.alone(prompt, len(output))
             if request.finish_reason != "abort":
                 assert len(output) == request.sample_row.params.max_tokens

@@ -44,6 +44,11 @@ from enginesmith.runtime.sampling_params import SamplingParams
         ("skip_special_tokens", None, "skip_special_tokens must be True or False, got None"),
         ("include_stop_str_in_output", 1, "include_stop_str_in_output must be True or False, got 1"),
         ("stop_token_ids", [-1], "stop_token_ids must be an integer at least 0, got -1"),
+        ("cache_salt", "", "cache_salt must be a non-empty string, got ''"),
+        ("cache_salt", 5, "cache_salt must be a non-empty string, got 5"),
+        ("cache_priority", 101, "cache_priority must be an integer in [0, 100], got 101"),
+        ("cache_ttl", 0, "cache_ttl must be a number greater than 0, got 0"),
+        ("cache_ttl", 5, "cache_ttl says how long a cache_priority holds"),
         ("logprobs", 21, "logprobs must be an integer in [0, 20], got 21"),
     ],
 )
