@@ -43,7 +43,7 @@ class Line:
 )
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Timed runs of each workload.")
 @click.option("--threads", type=click.IntRange(min=1), help="Worker threads; default: the physical cores available.")
-@click.option("--no-prefix-cache", is_flag=True, help="Keep no blocks for later prompts; no run finds any of another.")
+@click.option("--no-prefix-cache", is_flag=True, help="Hash no blocks for reuse; runs never reuse any.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
 def command(
     engine: Path, names: tuple[str, ...], runs: int, threads: int | None, no_prefix_cache: bool, as_json: bool
