@@ -23,8 +23,8 @@ def tokenizer_of(folder: Path) -> Tokenizer:
 def save_engine_tokenizer(checkpoint: Path, output: Path) -> str | None:
     """Write a checkpoint's tokenizer and chat templates as an engine has them, and see that the runtime can use them.
 
-    Returns what ails the templates, without which the engine still takes prompts. Raises CheckpointError for a
-    tokenizer that cannot be read or converted.
+    Returns why the chat templates cannot be used, or None; without them the engine still takes prompts. Raises
+    CheckpointError for a tokenizer that cannot be read or converted.
     """
     save_tokenizer(checkpoint, output)
     tokenizer = _load(output, checkpoint)

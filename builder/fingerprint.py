@@ -18,7 +18,7 @@ def digest(inputs: object) -> str:
 
 @cache
 def code_digest() -> str:
-    """A digest of all our own source, and of the plugins: whatever has changed, what it made is made anew."""
+    """A digest of all our own source and of the plugins: cached results are made anew after any change of either."""
     packages = [path for path in _PACKAGE.iterdir() if (path / "__init__.py").is_file()]
     folders = {*packages, *(plugin.folder for plugin in plugins())}
     state = hashlib.sha256()

@@ -21,7 +21,7 @@ def fp16(scale: np.ndarray) -> np.ndarray:
 
 
 def float32(scale: np.ndarray) -> np.ndarray:
-    """Scales as they are, but for those too small to be divided by, which become the least that can be."""
+    """Scales in float32; those too small to divide by are raised to the smallest that works."""
     return np.where((scale != 0) & (np.abs(scale) < _LEAST), np.copysign(_LEAST, scale), scale)
 
 

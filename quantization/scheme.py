@@ -23,7 +23,7 @@ class WeightType(StrEnum):
 
     @property
     def largest(self) -> float:
-        """What the largest of numbers that are sent to this type becomes, where that is of eight bits."""
+        """The largest magnitude that values are scaled to in int8 (127) or FP8 (448)."""
         return {WeightType.INT8: 127.0, WeightType.FP8: 448.0}[self]
 
     @property
@@ -60,7 +60,7 @@ class WeightScheme:
 
 
 class ActivationScheme(StrEnum):
-    """What a linear layer's inputs are rounded to before they are multiplied, in the element type of its weight.
+    """How a linear layer's inputs are quantized (activation quantization): to the element type of its weight.
 
     NONE leaves it to the kernels: inputs of int8 weights keep 15 bits, by token and group, those of int4 weights
     become int8 that way. DYNAMIC finds a scale for each token at run time, which for int8 the kernels do for each token
@@ -96,7 +96,7 @@ class KvType(StrEnum):
 
     @property
     def largest(self) -> float:
-        """What the largest element becomes."""
+        """The largest magnitude that keys and values are scaled to."""
         return WeightType(self).largest
 
     @property

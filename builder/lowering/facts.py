@@ -68,7 +68,7 @@ class Facts:
         return derived.compute(value, _no_parameter)
 
     def integers(self, value: ir.Value | None, what: str) -> list[int] | None:
-        """The constant integers of an optional input that is an attribute in disguise."""
+        """The integers of an optional constant input (the axes of a reduction, say). Raises Unsupported if computed."""
         if value is None:
             return None
         data = self.constant(value)

@@ -15,8 +15,8 @@ Lower = Callable[[Lowering, ir.Node], None]
 class Kernel:
     """How a node of one operation is lowered.
 
-    `data_inputs`: the inputs that it needs as data (None: all); the others are attributes in disguise. `takes`: which
-    nodes, where it is not all: the first kernel that takes a node lowers it.
+    `data_inputs`: the inputs that the kernel reads from memory in a step (None: all); the others are constants such as
+    axes, read at build time. `takes`: a condition on nodes; the first kernel that takes a node lowers it.
     """
 
     operation: str

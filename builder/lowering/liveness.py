@@ -1,4 +1,4 @@
-"""Who still needs a value, while calls are emitted one after another."""
+"""Which values later calls still read, while calls are emitted one after another."""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field

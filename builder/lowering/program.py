@@ -86,7 +86,7 @@ class Call:
         return []
 
     def work(self) -> Work:
-        """What one step takes of it at least, but for reading weights."""
+        """The arithmetic that a step needs for the call; bytes of weights are added by `Program.work`."""
         return Work()
 
     def table(self) -> "PlainWeight | LinearWeight | None":

@@ -79,7 +79,7 @@ class ProgramWeights:
         return value
 
     def _scheme_of_plain(self, name: str, k: int, *, is_head: bool, is_stored: bool) -> WeightScheme:
-        """Of a layer of `k` inputs, not taken over as the checkpoint holds it; `is_stored`: it is quantized there."""
+        """The scheme of a weight of `k` inputs that the build rounds; `is_stored`: the checkpoint has it quantized."""
         if not is_head:
             return scheme_of_linear(self.config, name, k)
         others = not is_stored and any(weight.scheme is not None for weight in self.stored.values())

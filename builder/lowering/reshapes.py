@@ -111,7 +111,7 @@ def _tile(lowering: Lowering, node: ir.Node) -> None:
 
 @lowers("Pad", data=(0, 2))
 def _pad(lowering: Lowering, node: ir.Node) -> None:
-    """The fill everywhere, then what is padded into its place."""
+    """Fill the whole output with the constant, then copy the input into its place."""
     out, source = node.outputs[0], required(node, 0)
     have, target = lowering.facts.shape(source), lowering.values.new(out)
     pads = lowering.facts.integers(required(node, 1), "pads") or []

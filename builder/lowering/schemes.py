@@ -12,8 +12,8 @@ INT4_HEAD_GROUP = 32
 def scheme_of_linear(config: BuildConfig, name: str, k: int) -> WeightScheme:
     """The scheme of a linear layer other than the head, whose weight `name` is of `k` inputs.
 
-    int4 weights have zero points: for the bytes of symmetric groups half as long they lose less. Raises BuildError for
-    a group size larger than `k`.
+    int4 weights have zero points: at the same size they lose less than symmetric groups half as long.
+    Raises BuildError for a group size larger than `k`.
     """
     if config.weights is None:
         return WeightScheme(WeightType(config.dtype))

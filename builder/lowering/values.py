@@ -159,7 +159,7 @@ def _heads_first(view: View) -> tuple[View, Shape]:
 
 
 def _same_size(a: Expr, b: Expr) -> bool:
-    """Whether two expressions have an element for each other's: equal shapes but for leading ones."""
+    """Whether two expressions have the same shape, leading dimensions of 1 aside."""
     shapes = [list(expr.shape) for expr in (a, b)]
     for shape in shapes:
         while shape and shape[0].is_one:

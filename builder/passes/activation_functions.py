@@ -19,9 +19,9 @@ _EXPECTED = {function: function(_SAMPLES) for function in ActivationFunction if 
 
 
 def recognise(value: ir.Value) -> tuple[ActivationFunction, ir.Value] | None:
-    """The longest activation that everything reading `value` amounts to, and its result; None if it is not one.
+    """The activation function that all readers of `value` compute together (the longest), and its result, or None.
 
-    Nothing but the activation reads `value` or its inner values, so that all of it can be replaced.
+    Nothing but the function reads `value` or its inner values, so that all of it can be replaced.
     """
     found = None
     for piece in pieces(value, _SAMPLES, _is_elementwise, _evaluate):

@@ -128,7 +128,7 @@ def add_constant(graph: ir.Graph, array: np.ndarray, name: str) -> ir.Value:
 
 
 def reshape_target(shape: Dims) -> list[int] | None:
-    """What a Reshape to `shape` is told, its symbolic dimension as -1; None if there are several of them."""
+    """The `shape` input of a Reshape, with -1 for the symbolic dimension; None if there are several symbolic ones."""
     target = [dim if isinstance(dim, int) else -1 for dim in shape]
     return None if target.count(-1) > 1 or 0 in target else target
 

@@ -78,8 +78,8 @@ def quantize(
 
 
 def needs_calibration(config: QuantizeConfig) -> bool:
-    """Whether the method, or scales of static activations or of a KV cache, need the model to be run, or FP8 weights
-    are to be rounded by what was named for it."""
+    """Whether the model must be run on calibration data: for the method, for static scales of inputs or of the KV
+    cache, or because calibration data was named for FP8 weights."""
     static = config.scheme.activation is ActivationScheme.STATIC
     named = config.method == "fp8" and config.calibration is not None
     return config.method in _CALIBRATED or static or named or config.kv_cache is not None

@@ -73,7 +73,7 @@ def _is_in(group: InputGroup, block: str) -> bool:
 
 
 def _kept(group: InputGroup, left_alone: Iterable[str], parameters: Sequence[str]) -> InputGroup:
-    """The group without layers that are left alone, and without a fold that is not this decoder layer's own affair."""
+    """The group without layers that are left alone, and without a fold that changes parameters outside this block."""
     alone = set(left_alone)
     layers = tuple(layer for layer in group.layers if layer.name not in alone)
     changed = group.fold.parameters if group.fold else ()

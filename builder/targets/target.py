@@ -48,12 +48,12 @@ class Plan(ABC):
 
     @property
     def scheme(self) -> WeightType:
-        """What the linear layers are stored as, all in all: what was asked for, or the least that a checkpoint has."""
+        """The engine's weight type: the smallest taken over from a quantized checkpoint, else the one asked for."""
         return self.stored_type or WeightType(self.config.weights or self.config.dtype)
 
     @property
     def stored_type(self) -> WeightType | None:
-        """The least that is taken over from a quantized checkpoint."""
+        """The type of fewest bits among weights taken over from a quantized checkpoint."""
         types = [weight.scheme.weight.type for weight in self.program.linear_weights if weight.stored]
         return min(types, key=lambda type_: type_.bits, default=None)
 

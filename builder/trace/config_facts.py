@@ -25,7 +25,7 @@ CHANGING = ("longrope", "dynamic")
 
 
 def cleaned(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a raw config.json that says what is computed: what tracer and reference alike are made of."""
+    """The fields of a raw config.json that decide what the model computes; tracer and reference use no others."""
     return {key: _cleaned(value) for key, value in config.items() if key not in _IGNORED}
 
 

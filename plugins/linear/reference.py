@@ -28,7 +28,7 @@ def linear(
 
 
 def largest_fine(group: int) -> int:
-    """What the largest input of a token and group becomes where int8 weights meet inputs that need not be int8.
+    """The integer that the largest input of a token and group is scaled to, for int8 weights whose inputs keep 15 bits.
 
     128 * 127 + 63 splits into two bytes; longer groups have less, so that the sum of a group fits int32.
     """
