@@ -14,7 +14,7 @@ sys.path.insert(0, {str(_SUPPORT)!r})
 from tiny_models import FAMILIES
 from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.passes.pipeline import optimize
-from enginesmith.builder.targets.cpu.target import plan
+from enginesmith.builder.targets.cpu.plan import plan
 from enginesmith.builder.trace.trace_model import trace_model
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.progress import NoProgress
