@@ -9,11 +9,12 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from ...errors import BuildError, size
+from ...errors import BuildError
 from ...progress import NoProgress, Progress
 from ...quantization import fp8, rtn
 from ...quantization.quantized import QuantizedWeight
 from ...quantization.scheme import WeightType
+from ...units import shown_size
 from ..passes import derived
 from ..passes.derived import Read
 from .memory_plan import align
@@ -68,7 +69,7 @@ def _reserve(descriptor: int, nbytes: int) -> None:
     try:
         os.posix_fallocate(descriptor, 0, nbytes)
     except OSError as error:
-        raise OSError(error.errno, f"{error.strerror}: its weights take {size(nbytes)}") from error
+        raise OSError(error.errno, f"{error.strerror}: its weights take {shown_size(nbytes)}") from error
 
 
 def _region(mapped: mmap.mmap, offset: int, nbytes: int) -> np.ndarray:
