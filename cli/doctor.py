@@ -4,15 +4,17 @@ import os
 import platform
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import click
 
+from ..builder.targets.options import TARGETS
+from ..builder.targets.registry import target_named
+from ..builder.targets.target import Finding
 from ..cache import VARIABLE, cache_dir, cache_root
-from ..errors import CacheError, ToolchainError
-from ..plugins.cpu.isa import Isa, machine_flags, native_isa
+from ..errors import BuildError, CacheError, ToolchainError
 from ..runtime.memory import available_memory
 from ..runtime.threads import cpu_quota, physical_cores
 from ..units import shown_size
@@ -25,26 +27,19 @@ _LEAST_MEMORY = 2 << 30
 _PROBE_BYTES = 1 << 30
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One line: a fact, whether it is well, and otherwise what to do."""
-
-    name: str
-    value: str
-    ok: bool = True
-    advice: str = ""
-
-
 @click.command("doctor")
 @click.option("--measure/--no-measure", default=True, help="Measure memory bandwidth and arithmetic peaks (seconds).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(measure: bool, as_json: bool) -> None:
     """Check this machine: compiler, instruction sets, cores, memory, libraries, bandwidth and peaks."""
     findings = [*_machine(), *_software()]
-    if measure:
-        findings += _measured()
+    for target in TARGETS:
+        findings += _target(target)
+        if measure:
+            findings += _measured(target)
     if as_json:
-        write_json({"ok": all(f.ok for f in findings), "findings": [asdict(f) for f in findings]}, indent=2)
+        facts = [{key: value for key, value in asdict(f).items() if key != "needed_to"} for f in findings]
+        write_json({"ok": all(f.ok for f in findings), "findings": facts}, indent=2)
         return
     _show(findings)
 
@@ -52,11 +47,6 @@ def command(measure: bool, as_json: bool) -> None:
 def _machine() -> Iterator[Finding]:
     yield Finding(
         "system", f"{platform.system()} {platform.machine()}, {_cpu_model()}, Python {platform.python_version()}"
-    )
-    best = native_isa()
-    names = ", ".join(isa for isa in Isa if isa.cpu_flags <= machine_flags())
-    yield Finding(
-        "instruction sets", names or "no AVX2", best is not None, "" if best else "engines need an x86-64 CPU with AVX2"
     )
     quota = cpu_quota()
     allowed = len(os.sched_getaffinity(0))
@@ -81,33 +71,27 @@ def _cache() -> Finding:
 
 
 def _software() -> Iterator[Finding]:
-    compiler_ok = True
-    try:
-        from ..builder.targets.cpu.toolchain import find_compiler
-
-        compiler = find_compiler()
-        yield Finding("C++ compiler", f"{compiler.name}: {compiler.version.splitlines()[0]}")
-    except ToolchainError as error:
-        compiler_ok = False
-        yield Finding("C++ compiler", "none", False, str(error))
     yield Finding("runtime libraries", _versions(_RUNTIME))
-    missing = [name for name in sorted(BUILD_LIBRARIES) if _version(name) is None]
+    missing = _missing()
     advice = f"to build engines: pip install 'enginesmith[build]' (missing: {', '.join(missing)})" if missing else ""
     yield Finding("build libraries", _versions(sorted(BUILD_LIBRARIES)) or "none", not missing, advice)
-    can_build = compiler_ok and not missing
-    yield Finding(
-        "target cpu", f"runs engines, {'builds' if can_build else 'cannot build'} them", native_isa() is not None
-    )
 
 
-def _measured() -> Iterator[Finding]:
+def _target(name: str) -> Iterator[Finding]:
+    """What a target needs, and what it can do with that."""
+    findings = list(target_named(name).findings())
+    yield from findings
+    lacking = {finding.needed_to for finding in findings if not finding.ok}
+    runs = "run" not in lacking
+    builds = "build" not in lacking and not _missing()
+    can = f"{'runs' if runs else 'cannot run'} engines, {'builds' if builds else 'cannot build'} them"
+    yield Finding(f"target {name}", can, runs)
+
+
+def _measured(name: str) -> Iterator[Finding]:
     threads = physical_cores()
-    if native_isa() is None:
-        return
-    from ..builder.targets.registry import target_named
-
     try:
-        ceilings = target_named("cpu").ceilings()
+        ceilings = target_named(name).ceilings()
         with terminal_progress().task("Measuring bandwidth and peaks", len(ceilings.instructions) + 1) as task:
             bandwidth = ceilings.read_bandwidth(min(_PROBE_BYTES, available_memory() // 4), threads)
             task.advance()
@@ -117,6 +101,8 @@ def _measured() -> Iterator[Finding]:
                 task.advance()
     except ToolchainError:
         yield Finding("memory read", "not measured: that needs a C++ compiler")
+        return
+    except BuildError:  # the target does not run here
         return
     yield Finding("memory read", f"{bandwidth / 1e9:.1f} GB/s with {threads} threads")
     for instruction, peak in peaks.items():
@@ -140,6 +126,10 @@ def _cpu_model() -> str:
         return "unknown CPU"
     names = [line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name")]
     return names[0] if names else "unknown CPU"
+
+
+def _missing() -> list[str]:
+    return [name for name in sorted(BUILD_LIBRARIES) if _version(name) is None]
 
 
 def _versions(names: Iterable[str]) -> str:

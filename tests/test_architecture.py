@@ -113,9 +113,6 @@ def test_imports_run_one_way() -> None:
     assert not wrong
 
 
-TELLS_OF_THE_CPU = {"cli/doctor.py"}  # what this machine is
-
-
 def _is_of_the_cpu(module: tuple[str, ...]) -> bool:
     """Whether a dotted path lies in the parts that know the CPU target."""
     path = ".".join(module) + "."
@@ -125,7 +122,7 @@ def _is_of_the_cpu(module: tuple[str, ...]) -> bool:
 def test_only_the_cpu_target_imports_what_is_of_the_cpu() -> None:
     wrong = []
     for path in _modules():
-        if _is_of_the_cpu(path.relative_to(ROOT).with_suffix("").parts) or _relative(path) in TELLS_OF_THE_CPU:
+        if _is_of_the_cpu(path.relative_to(ROOT).with_suffix("").parts):
             continue
         inside = [target[1:] for target in _imports(path) if target[0] == "."]
         wrong += [f"{_relative(path)}: {'.'.join(target)}" for target in inside if _is_of_the_cpu(target)]

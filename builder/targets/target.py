@@ -1,10 +1,10 @@
 """What the builder asks of a target."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ...measure.ceilings import Ceilings
 from ...progress import Progress
@@ -95,6 +95,17 @@ class Host(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Finding:
+    """A fact about this machine, whether it is well, and otherwise what to do. `needed_to`: what it stops if not."""
+
+    name: str
+    value: str
+    ok: bool = True
+    advice: str = ""
+    needed_to: Literal["run", "build"] | None = None
+
+
 class Target(Protocol):
     """A kind of machine that engines run on."""
 
@@ -107,6 +118,10 @@ class Target(Protocol):
 
     def machine(self) -> str:
         """What this machine is to the target: an engine built for "native" is another one where this differs."""
+        ...
+
+    def findings(self) -> Iterable[Finding]:
+        """What this machine has of what the target's engines need to run and to be built; nothing is measured."""
         ...
 
     def ceilings(self, engine: Manifest | None = None) -> Ceilings:

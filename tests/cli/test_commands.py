@@ -132,6 +132,7 @@ def test_doctor_without_a_compiler_says_what_to_install(cli: Cli) -> None:
     assert done.returncode == 0
     assert "warn" in done.stdout
     assert "CXX" in done.stdout
+    assert "runs engines, cannot build them" in done.stdout
 
 
 def test_bench(cli: Cli, engine: Path) -> None:

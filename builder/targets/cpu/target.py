@@ -1,14 +1,15 @@
 """The cpu target: what this machine can build for, and what it can do at best."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ....errors import BuildError
-from ....plugins.cpu.isa import Isa, native_isa
+from ....errors import BuildError, ToolchainError
+from ....plugins.cpu.isa import Isa, machine_flags, native_isa
 from ....runtime.executors.cpu_facts import cpu_facts
 from ....runtime.manifest import Manifest
 from ...config import BuildConfig
+from ..target import Finding
 from . import toolchain
 from .ceilings import CpuCeilings
 from .options import CpuOptions
@@ -57,6 +58,17 @@ class CpuTarget:
 
     def machine(self) -> str:
         return str(native_isa())
+
+    def findings(self) -> Iterator[Finding]:
+        names = ", ".join(isa for isa in Isa if isa.cpu_flags <= machine_flags())
+        advice = "" if names else "engines need an x86-64 CPU with AVX2"
+        yield Finding("instruction sets", names or "no AVX2", native_isa() is not None, advice, "run")
+        try:
+            compiler = toolchain.find_compiler()
+            found = f"{compiler.name}: {compiler.version.splitlines()[0]}"
+            yield Finding("C++ compiler", found, needed_to="build")
+        except ToolchainError as error:
+            yield Finding("C++ compiler", "none", False, str(error), "build")
 
     def ceilings(self, engine: Manifest | None = None) -> CpuCeilings:
         isa = choose_isa(CpuOptions(), runs_here=True) if engine is None else Isa(cpu_facts(engine).isa)
