@@ -25,5 +25,5 @@ class BlockHasher:
 
     def _root(self, num_tokens: int, salt: str | None) -> bytes:
         is_long = self._long_rope_after is not None and num_tokens > self._long_rope_after
-        salted = b"" if salt is None else salt.encode(errors="surrogatepass")
+        salted = b"" if salt is None else b":" + salt.encode(errors="surrogatepass")
         return sha256(self._model + bytes([is_long]) + salted).digest()

@@ -19,7 +19,7 @@ def test_the_chain():
     def block(*tokens: int) -> bytes:
         return b"".join(token.to_bytes(4, "little") for token in tokens)
 
-    root = sha256(MODEL + b"\0" + "Grüße".encode()).digest()
+    root = sha256(MODEL + b"\0" + ":Grüße".encode()).digest()
     first = sha256(root + block(5, 6)).digest()
     second = sha256(first + block(7, 8)).digest()
     made: list[bytes] = []
@@ -34,6 +34,7 @@ def test_all_that_a_block_depends_on_changes_every_hash_from_there_on():
     plain = hashes(TOKENS)
     assert len(set(plain)) == 3
     others = [
+        hashes(TOKENS, salt=""),
         hashes(TOKENS, salt="a"),
         hashes(TOKENS, salt="\ud800"),
         hashes(TOKENS, model=sha256(b"another").digest()),
