@@ -157,10 +157,6 @@ class Converter:
         """The results of a node that has several."""
         return self._values[node]
 
-    def constant_of(self, argument: Any) -> torch.Tensor | None:
-        """The data of a node whose value is known, else None."""
-        return self._constants.get(argument) if isinstance(argument, Node) else None
-
     def constant(self, data: torch.Tensor | Sequence[int]) -> Value:
         """An initializer with data; equal ones are shared."""
         tensor = data if isinstance(data, torch.Tensor) else torch.tensor(data, dtype=torch.int64)
