@@ -6,18 +6,18 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .builder.build import build
-    from .builder.config import BuildConfig
-    from .builder.quantize.config import QuantizeConfig
+    from .builder.build_options import BuildConfig
     from .builder.quantize.quantize import quantize
+    from .builder.quantize.quantize_options import QuantizeConfig
     from .recipes.schema import Recipe
     from .runtime.llm import LLM
     from .runtime.sampling_params import SamplingParams
 
 _HOME = {
     "build": ".builder.build",
-    "BuildConfig": ".builder.config",
+    "BuildConfig": ".builder.build_options",
     "quantize": ".builder.quantize.quantize",
-    "QuantizeConfig": ".builder.quantize.config",
+    "QuantizeConfig": ".builder.quantize.quantize_options",
     "LLM": ".runtime.llm",
     "SamplingParams": ".runtime.sampling_params",
     "Recipe": ".recipes.schema",

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from ..checkpoint.output import check_output
 from ..progress import NoProgress, Progress
 from ..runtime.engine_dir import MANIFEST
+from .build_options import BuildConfig
 from .compile import compile_engine
-from .config import BuildConfig
 from .report import BuildReport
 from .targets.registry import target_of
 
 if TYPE_CHECKING:
-    from .quantize.config import QuantizeConfig
+    from .quantize.quantize_options import QuantizeConfig
 
 
 def build(

@@ -16,8 +16,8 @@ from ..progress import Progress
 from ..quantization.scheme import WeightType
 from ..runtime.engine_dir import EngineDir
 from ..runtime.logits import PromptRunner
+from .build_options import BuildConfig
 from .checkpoint_tokenizer import tokenizer_of
-from .config import BuildConfig
 from .lowering.schemes import DEFAULT_INT4_GROUP
 from .reference import forward, load_dequantized, load_reference
 from .report import CheckResult

@@ -14,9 +14,9 @@ from ..errors import BuildError
 from ..progress import Progress
 from ..runtime.engine_dir import BUILD_REPORT, TOKENIZER, EngineDir, write_engine
 from .bind import bind_network
+from .build_options import BuildConfig
 from .check import Reference, check, make_reference
 from .checkpoint_tokenizer import save_engine_tokenizer
-from .config import BuildConfig
 from .describe import manifest_of, save_network
 from .generation_defaults import generation_defaults
 from .limits import choose_max_seq_len

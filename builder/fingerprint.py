@@ -5,7 +5,7 @@ import json
 from functools import cache
 from pathlib import Path
 
-from ..plugins.registry import plugins
+from ..plugins.discovery import plugins
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _CODE = (".py", ".h", ".cpp")

@@ -3,7 +3,7 @@
 from ..checkpoint.checkpoint import Checkpoint
 from ..checkpoint.config import max_positions
 from ..errors import BuildError
-from .config import BuildConfig
+from .build_options import BuildConfig
 
 DEFAULT_MAX_SEQ_LEN = 8192
 

@@ -3,8 +3,8 @@
 import dataclasses
 from enum import StrEnum
 
+from ..plugins.discovery import operations
 from ..plugins.plugin import Input, Operation, Output
-from ..plugins.registry import operations
 from .operations import GROUPS
 
 _HEAD = """\

@@ -10,8 +10,8 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
+from ..plugins.discovery import operations as plugin_operations
 from ..plugins.plugin import DOMAIN, Traits
-from ..plugins.registry import operations as plugin_operations
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import click
 
-from ..builder.config import BuildConfig
-from ..builder.quantize.config import QuantizeConfig
+from ..builder.build_options import BuildConfig
+from ..builder.quantize.quantize_options import QuantizeConfig
 from ..builder.targets.options import DEFAULT, TARGETS, options_of
-from .options import Field, given, made_from, pydantic_fields, renamed, with_options
+from .click_options import Field, given, made_from, pydantic_fields, renamed, with_options
 from .progress import terminal_progress
 from .show import show_build
 from .stream import advise, as_argument

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from ..builder.quantize.config import QuantizeConfig
-from .options import made_from, pydantic_fields, with_options
+from ..builder.quantize.quantize_options import QuantizeConfig
+from .click_options import made_from, pydantic_fields, with_options
 from .progress import terminal_progress
 from .show import show_quantization
 from .stream import advise, as_argument, remark

@@ -11,7 +11,7 @@ import click
 from ..errors import RequestError, shown
 from ..runtime.batcher.policies import CapacityPolicy
 from ..runtime.sampling_params import SamplingParams
-from .options import dataclass_fields, given, with_options
+from .click_options import dataclass_fields, given, with_options
 from .progress import terminal_progress
 from .show import counted
 from .stream import Timing, remark, stream

@@ -1,7 +1,7 @@
 """What a plugin defines: a fused operation the network may hold, its schema, what passes ask of it, a NumPy reference.
 
 A plugin's folder has an `op.py` with one or more operations, as `OPERATIONS`, a `reference.py`, and a folder for each
-target that lowers them. registry.py finds them.
+target that lowers them. discovery.py finds them.
 """
 
 import dataclasses

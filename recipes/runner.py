@@ -13,7 +13,7 @@ from typing import Any
 from ..builder.build import build
 from ..builder.evaluate.evaluate import evaluate
 from ..builder.fingerprint import code_digest, stamp
-from ..builder.quantize.config import QuantizeConfig
+from ..builder.quantize.quantize_options import QuantizeConfig
 from ..builder.targets.registry import target_of
 from ..checkpoint.checkpoint import open_checkpoint
 from ..checkpoint.output import check_output

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ..builder.config import BuildConfig
-from ..builder.quantize.config import QuantizeConfig
+from ..builder.build_options import BuildConfig
+from ..builder.quantize.quantize_options import QuantizeConfig
 from ..errors import RequestError
 from ..measure.windows import DEFAULT_TOKENS
 from ..measure.workloads import Workload

@@ -7,9 +7,9 @@ import onnx_ir as ir
 
 from ...checkpoint.layouts.kv_cache import KvScales
 from ...errors import BuildError, UnsupportedModelError
+from ...plugins.discovery import operation
 from ...plugins.plugin import DOMAIN
-from ...plugins.registry import operation
-from ..config import BuildConfig
+from ..build_options import BuildConfig
 from ..passes.graph import dims
 from . import elementwise, loops, reshapes  # noqa: F401  (they fill STANDARD)
 from .dims import Symbol

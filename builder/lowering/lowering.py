@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from ...checkpoint.layouts.kv_cache import KvScales
-from ..config import BuildConfig
+from ..build_options import BuildConfig
 from .expressions import Operand
 from .facts import Facts
 from .liveness import Liveness

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import onnx_ir as ir
 
-from ...plugins.registry import operation
+from ...plugins.discovery import operation
 from .facts import Unsupported
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...quantization.scheme import LinearScheme, WeightScheme
-from ..config import BuildConfig
+from ..build_options import BuildConfig
 from .dims import Shape, Symbol
 from .facts import Facts, Unsupported, product
 from .program import LinearWeight, PlainWeight, Program

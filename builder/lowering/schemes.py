@@ -2,7 +2,7 @@
 
 from ...errors import BuildError
 from ...quantization.scheme import WeightScheme, WeightType
-from ..config import BuildConfig
+from ..build_options import BuildConfig
 
 DEFAULT_INT4_GROUP = 64
 HEAD_GROUP = 64

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from ...plugins.registry import passes
+from ...plugins.discovery import passes
 from ..network import Network
 from .activation_epilogue import fuse_activations
 from .attention_scale import fold_attention_scales

@@ -12,10 +12,10 @@ from ...progress import Progress
 from ...quantization.statistics import InputStatistics
 from ..network import Network
 from .calibration import Calibration
-from .config import QuantizeConfig
 from .kv_scales import OBSERVED, observed, register_observed_attention, scales
 from .layered import LayeredModel, Parameters
 from .methods import quantize_block
+from .quantize_options import QuantizeConfig
 from .selection import Block, Selection
 from .shards import Shards, require_finite
 

@@ -15,7 +15,7 @@ from ...measure.texts import TOPICS, calibration_text
 from ...progress import Progress
 from ...runtime.tokenizer import NoTokenizer, Tokenizer
 from ..checkpoint_tokenizer import tokenizer_of
-from .config import QuantizeConfig
+from .quantize_options import QuantizeConfig
 from .text_files import read_texts
 
 SAMPLED = "sampled from the model"

@@ -17,8 +17,8 @@ from ...quantization.scheme import ActivationScheme
 from ...quantization.statistics import InputStatistics, relative_error
 from ...runtime.threads import physical_cores
 from .blas import one_thread_a_product
-from .config import QuantizeConfig
 from .feeds import InputGroup, Layer
+from .quantize_options import QuantizeConfig
 from .selection import Block
 
 Parameters = MutableMapping[str, np.ndarray]

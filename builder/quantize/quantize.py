@@ -12,14 +12,14 @@ from ...errors import BuildError, OptionError, shown
 from ...progress import NoProgress, Progress
 from ...quantization.scheme import ActivationScheme
 from ..bind import bind_network
-from ..config import BuildConfig
+from ..build_options import BuildConfig
 from ..fingerprint import code_digest, digest, stamp
 from ..limits import choose_max_seq_len
 from ..network import Network
 from ..trace.trace import trace
 from .calibration import calibrate
-from .config import QuantizeConfig
 from .methods import quantize_block
+from .quantize_options import QuantizeConfig
 from .report import QuantizeReport
 from .selection import Selection, select
 from .shards import Shards, require_finite

@@ -15,8 +15,8 @@ from ...progress import Progress
 from ...runtime.llm import LLM
 from ...runtime.sampling_params import SamplingParams
 from ...runtime.tokenizer import Tokenizer
+from ..build_options import BuildConfig
 from ..compile import compile_engine
-from ..config import BuildConfig
 from ..fingerprint import code_digest, digest, stamp
 
 _AT_ONCE = 64

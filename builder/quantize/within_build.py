@@ -9,10 +9,10 @@ from ...atomic import temporary_folder
 from ...checkpoint.checkpoint import open_checkpoint
 from ...errors import OptionError
 from ...progress import Progress
-from ..config import BuildConfig
+from ..build_options import BuildConfig
 from ..quantized_source import QuantizedSource
-from .config import QuantizeConfig
 from .quantize import quantize
+from .quantize_options import QuantizeConfig
 
 
 @contextmanager

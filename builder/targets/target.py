@@ -11,7 +11,7 @@ from ...progress import Progress
 from ...quantization.scheme import WeightType
 from ...runtime.manifest import Manifest
 from ...runtime.manifest import Target as TargetFacts
-from ..config import BuildConfig
+from ..build_options import BuildConfig
 
 if TYPE_CHECKING:  # which need onnx_ir: a target is also asked for its ceilings, where nothing is built
     from ...checkpoint.layouts.kv_cache import KvScales

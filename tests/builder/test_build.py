@@ -9,7 +9,7 @@ from step_engine import StepEngine, logits_of
 from tiny_models import FAMILIES
 
 from enginesmith.builder.build import build
-from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.reference import load_reference
 from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.checkpoint.checkpoint import open_checkpoint

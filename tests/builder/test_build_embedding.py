@@ -11,7 +11,7 @@ from step_engine import logits_of
 from untied import EMBEDDING, tensors_of, untied
 
 from enginesmith.builder.build import build
-from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.errors import BuildError
 from enginesmith.quantization import rtn

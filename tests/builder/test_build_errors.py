@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from enginesmith.builder.build import build
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.check import BARS, INT4_BARS, compare
-from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.lowering import weights_file
 from enginesmith.builder.targets.cpu import plan as cpu_plan
 from enginesmith.builder.targets.cpu.options import CpuOptions

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from enginesmith import LLM, SamplingParams
 from enginesmith.builder.build import build
-from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.targets.cpu.options import CpuOptions
 
 pytestmark = pytest.mark.slow

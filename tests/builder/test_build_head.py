@@ -10,8 +10,8 @@ from step_engine import logits_of
 from untied import EMBEDDING, HEAD, tensors_of, untied
 
 from enginesmith.builder.build import build
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.check import BARS, HEAD_BARS, bars
-from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.quantization import rtn
 from enginesmith.quantization.scheme import WeightScheme, WeightType

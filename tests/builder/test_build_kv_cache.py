@@ -9,8 +9,8 @@ import pytest
 from quantized_models import Grid, Stored, quantized_checkpoint, random_grid, store_int8
 
 from enginesmith.builder.build import build
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.check import KV_BARS, bars
-from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.report import BuildReport
 from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.errors import BuildError, CheckpointError

@@ -21,8 +21,8 @@ from quantized_models import (
 )
 
 from enginesmith.builder.build import build
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.check import BARS, load_reference, make_reference
-from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.checkpoint.checkpoint import open_checkpoint
 from enginesmith.checkpoint.layouts import bits

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 from step_engine import StepEngine
 
 from enginesmith.builder.build import build
-from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.targets.cpu.options import CpuOptions
 
 pytestmark = pytest.mark.slow

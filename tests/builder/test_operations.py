@@ -11,7 +11,7 @@ from enginesmith.builder.lowering.kernels import STANDARD, Kernels
 from enginesmith.builder.network_page import page
 from enginesmith.builder.operations import all_operations, standard_operations
 from enginesmith.builder.targets.options import TARGETS
-from enginesmith.plugins.registry import kernels, operations
+from enginesmith.plugins.discovery import kernels, operations
 
 ROOT = Path(__file__).parents[2]
 

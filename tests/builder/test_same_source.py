@@ -12,7 +12,7 @@ _WRITE_SOURCE = f"""
 import sys
 sys.path.insert(0, {str(_SUPPORT)!r})
 from tiny_models import FAMILIES
-from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.passes.pipeline import optimize
 from enginesmith.builder.targets.cpu.plan import plan
 from enginesmith.builder.trace.trace_model import trace_model

@@ -10,8 +10,8 @@ import pytest
 from step_engine import StepEngine
 
 from enginesmith.builder.build import build
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.check import compare, load_reference
-from enginesmith.builder.config import BuildConfig
 from enginesmith.builder.targets.cpu.options import CpuOptions
 from enginesmith.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from enginesmith.checkpoint.folder import REPORT, CheckpointFolder

@@ -29,7 +29,7 @@ def test_every_command_has_help(cli: Cli, name: str) -> None:
 
 
 def test_build_offers_every_field_of_its_config(cli: Cli) -> None:
-    from enginesmith.builder.config import BuildConfig
+    from enginesmith.builder.build_options import BuildConfig
 
     text = cli("build", "--help").stdout
     for field in BuildConfig.model_fields:

@@ -13,7 +13,7 @@ from enginesmith.builder.targets.cpu import toolchain
 from enginesmith.errors import ToolchainError
 from enginesmith.kept import find, keep
 from enginesmith.plugins.cpu.isa import Isa, machine_flags
-from enginesmith.plugins.registry import include_folders
+from enginesmith.plugins.discovery import include_folders
 
 FLAGS = ("-std=c++17", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wextra", "-fPIC", "-pthread")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from enginesmith.builder.build import build
-from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.plugins import registry
 
 PLUGIN = "softcap_plugin"

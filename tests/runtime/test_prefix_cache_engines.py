@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from enginesmith.builder.build import build
-from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.runtime.llm import LLM
 from enginesmith.runtime.outputs import RequestOutput
 from enginesmith.runtime.sampling_params import SamplingParams

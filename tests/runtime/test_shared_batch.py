@@ -108,7 +108,7 @@ def test_on_a_real_engine(
 ):
     """Kernels, sampler and cache of a real engine, with full and sliding-window layers."""
     from enginesmith.builder.build import build
-    from enginesmith.builder.config import BuildConfig
+    from enginesmith.builder.build_options import BuildConfig
 
     checkpoint = tmp_path / "checkpoint"
     shutil.copytree(tiny_checkpoint("gemma2"), checkpoint)

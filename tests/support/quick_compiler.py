@@ -11,7 +11,7 @@ from enginesmith.builder.targets.cpu import toolchain
 from enginesmith.cache import cache_dir
 from enginesmith.errors import ToolchainError
 from enginesmith.plugins.cpu.isa import Isa
-from enginesmith.plugins.registry import include_folders
+from enginesmith.plugins.discovery import include_folders
 
 LEVEL = "-Og"
 _PRELUDE = """\

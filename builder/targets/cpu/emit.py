@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from ....plugins.attention.cpu.kernel import kernel_type
 from ....plugins.cpu.isa import Isa
 from ....runtime.manifest import LONG_ROPE
-from ...config import BuildConfig
+from ...build_options import BuildConfig
 from ...lowering.program import Program
 from .source import loops
 from .source.call import CpuCall

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from ....checkpoint.layouts.kv_cache import KvScales
 from ....plugins.cpu.isa import Isa
+from ....plugins.discovery import kernels
 from ....plugins.linear.cpu.packing import layout_of_weight
-from ....plugins.registry import kernels
 from ....progress import Progress
 from ....runtime.executors.cpu_abi import ABI_VERSION
 from ....runtime.executors.cpu_facts import CpuFacts
-from ...config import BuildConfig
+from ...build_options import BuildConfig
 from ...lowering.lower import lower
 from ...lowering.memory_plan import plan_memory
 from ...lowering.program import Tactic

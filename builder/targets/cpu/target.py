@@ -8,7 +8,7 @@ from ....errors import BuildError, ToolchainError
 from ....plugins.cpu.isa import Isa, machine_flags, native_isa
 from ....runtime.executors.cpu_facts import cpu_facts
 from ....runtime.manifest import Manifest
-from ...config import BuildConfig
+from ...build_options import BuildConfig
 from ..target import Finding
 from . import toolchain
 from .ceilings import CpuCeilings

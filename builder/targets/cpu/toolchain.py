@@ -19,7 +19,7 @@ from ....blame import could_not_write
 from ....errors import ToolchainError
 from ....kept import find, keep
 from ....plugins.cpu.isa import Isa
-from ....plugins.registry import include_folders
+from ....plugins.discovery import include_folders
 
 ENGINE_HEADERS = Path(__file__).resolve().parent / "include"
 FLAGS = (

@@ -10,7 +10,7 @@ import pytest
 from char_tokenizer import write_char_tokenizer
 
 from enginesmith.builder.build import build
-from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.evaluate.evaluate import _window, evaluate
 from enginesmith.errors import EvaluationError
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.lowering.schemes import scheme_of_head, scheme_of_linear
 from enginesmith.errors import BuildError
 

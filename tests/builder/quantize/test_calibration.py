@@ -13,8 +13,8 @@ from char_tokenizer import write_char_tokenizer
 from enginesmith.builder.checkpoint_tokenizer import tokenizer_of
 from enginesmith.builder.quantize import sampling
 from enginesmith.builder.quantize.calibration import beginning, calibrate
-from enginesmith.builder.quantize.config import QuantizeConfig
 from enginesmith.builder.quantize.hub_data import _choose
+from enginesmith.builder.quantize.quantize_options import QuantizeConfig
 from enginesmith.builder.quantize.text_files import read_texts
 from enginesmith.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from enginesmith.errors import BuildError

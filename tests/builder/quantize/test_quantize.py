@@ -11,13 +11,13 @@ import torch
 
 from enginesmith.builder.bind import bind_network
 from enginesmith.builder.build import build
-from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.quantize import calibrated, methods
 from enginesmith.builder.quantize import quantize as module
 from enginesmith.builder.quantize.calibration import calibrate
-from enginesmith.builder.quantize.config import QuantizeConfig
 from enginesmith.builder.quantize.layered import LayeredModel
 from enginesmith.builder.quantize.quantize import quantize
+from enginesmith.builder.quantize.quantize_options import QuantizeConfig
 from enginesmith.builder.reference import load_dequantized, load_reference
 from enginesmith.builder.trace.trace import trace
 from enginesmith.checkpoint.checkpoint import open_checkpoint

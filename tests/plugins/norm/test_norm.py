@@ -5,8 +5,8 @@ import ctypes
 import numpy as np
 import pytest
 
+from enginesmith.plugins.discovery import operation
 from enginesmith.plugins.norm import reference
-from enginesmith.plugins.registry import operation
 
 SHAPES = [(1, 1), (1, 7), (1, 8), (3, 64), (2, 65), (1, 576), (1, 1000)]
 

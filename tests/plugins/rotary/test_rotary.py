@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from enginesmith.errors import UnsupportedModelError
-from enginesmith.plugins.registry import operation
+from enginesmith.plugins.discovery import operation
 from enginesmith.plugins.rotary.reference import RotaryStyle, rotary
 
 CASES = [  # style, H, D, R, cos_stride

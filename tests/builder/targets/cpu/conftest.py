@@ -11,7 +11,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.lowering.weights_file import write_weights
 from enginesmith.builder.network import Network, Parameter
 from enginesmith.builder.targets.cpu import toolchain

@@ -2,10 +2,10 @@
 
 import pytest
 
-from enginesmith.builder.config import BuildConfig
+from enginesmith.builder.build_options import BuildConfig
 from enginesmith.builder.lowering.lower import lower
 from enginesmith.errors import UnsupportedModelError
-from enginesmith.plugins.registry import kernels
+from enginesmith.plugins.discovery import kernels
 
 CONFIG = BuildConfig(check=False)
 

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from ...quantization.scheme import ActivationScheme, KvType, LinearScheme, WeightScheme, WeightType
-from ..options import Options
+from ..checked_options import Options
 
 Method = Literal["rtn", "awq", "gptq", "smoothquant", "fp8"]
 Format = Literal["compressed-tensors", "awq", "gptq"]

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from pydantic import BaseModel, Field
 
-from enginesmith.cli.options import dataclass_fields, given, pydantic_fields, with_options
+from enginesmith.cli.click_options import dataclass_fields, given, pydantic_fields, with_options
 from enginesmith.runtime.sampling_params import SamplingParams
 
 
