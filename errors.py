@@ -88,6 +88,14 @@ class RequestError(EnginesmithError, ValueError):
     """A request that cannot be served: a parameter out of range, a prompt too long, a token id out of range."""
 
 
+class ParameterError(RequestError):
+    """A parameter of a request that cannot be: `parameter` is its path, as in "tools[0].function.name"."""
+
+    def __init__(self, parameter: str, reason: str) -> None:
+        super().__init__(f"{parameter}: {reason}")
+        self.parameter, self.reason = parameter, reason
+
+
 class ChatTemplateError(RequestError):
     """A chat template cannot be read, does not compile, refuses a conversation, or takes too much time or memory."""
 

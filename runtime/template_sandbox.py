@@ -1,15 +1,10 @@
-"""The process that chat templates run in: Jinja as Transformers sets it up, requests on standard input.
+"""The handler of `template_process.py`: renders chat templates with Jinja, as Transformers sets it up.
 
 It imports Jinja and nothing of enginesmith, so that it starts fast. A template is an untrusted program: Jinja's
-immutable sandbox keeps it from Python's internals; a limit of the address space and a timer of the kernel's bound what
-it takes.
+immutable sandbox keeps it from Python's internals, `sandbox.py` bounds its time and memory.
 """
 
 import json
-import marshal
-import resource
-import signal
-import sys
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -21,65 +16,35 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
-RENDERED, FAILED = b"=", b"!"
-_SIZE_BYTES = 8
 _MAX_CHARACTERS = 4_000_000
 _MAX_COMPLAINT = 2000
 
 
-def serve(max_memory: int) -> None:
-    """Answer requests until there are no more.
-
-    A request: its size, then (source, variables, seconds) as `marshal` writes them. An answer: its size, then RENDERED
-    and the text, or FAILED and what ails the template, in UTF-8. Without variables a template is only compiled. After
-    `seconds` the kernel ends the process.
-    """
-    _bound(max_memory)
-    requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    while size := requests.read(_SIZE_BYTES):
-        source, variables, seconds = marshal.loads(requests.read(int.from_bytes(size, "little")))
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        kind, text = _answer(source, variables)
-        data = kind + text.encode("utf-8", "surrogatepass")
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        answers.write(len(data).to_bytes(_SIZE_BYTES, "little") + data)
-        answers.flush()
-
-
-def _bound(max_memory: int) -> None:
-    """Limits of its own, and the timer's signal as it is by default: both are inherited, the signal perhaps ignored."""
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    allowed = resource.getrlimit(resource.RLIMIT_AS)[1]
-    most = max_memory if allowed == resource.RLIM_INFINITY else min(max_memory, allowed)
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-def _answer(source: str, variables: dict[str, Any] | None) -> tuple[bytes, str]:
+def answer(source: str, variables: dict[str, Any] | None) -> tuple[bool, str]:
+    """Whether the template rendered, and the text, or what ails it. Without variables it is only compiled."""
     try:
         template = _compiled(source)
     except MemoryError:
         _compiled.cache_clear()  # nor should what it keeps be missing to others
-        return FAILED, "does not compile within the memory that it may have"
+        return False, "does not compile within the memory that it may have"
     except RecursionError:
-        return FAILED, "does not compile: it is nested too deeply"
+        return False, "does not compile: it is nested too deeply"
     except Exception as error:  # Jinja's errors, and Python's on the code that Jinja makes
-        return FAILED, f"does not compile: {_complaint(error)}"
+        return False, f"does not compile: {_complaint(error)}"
     try:
         text = "" if variables is None else template.render(variables)
     except RecursionError:
-        return FAILED, "calls itself without end"
+        return False, "calls itself without end"
     except MemoryError:
         _compiled.cache_clear()
-        return FAILED, "needs more memory than it may have"
+        return False, "needs more memory than it may have"
     except TemplateError as error:
-        return FAILED, f"refused the conversation: {_complaint(error)}"
+        return False, f"refused the conversation: {_complaint(error)}"
     except Exception as error:  # whatever Python raises on what it does
-        return FAILED, f"failed on the conversation: {type(error).__name__}: {_complaint(error)}"
+        return False, f"failed on the conversation: {type(error).__name__}: {_complaint(error)}"
     if len(text) > _MAX_CHARACTERS:
-        return FAILED, f"made a text of {len(text)} characters; the limit is {_MAX_CHARACTERS}"
-    return RENDERED, text
+        return False, f"made a text of {len(text)} characters; the limit is {_MAX_CHARACTERS}"
+    return True, text
 
 
 def _complaint(error: Exception) -> str:
@@ -160,7 +125,3 @@ def _environment() -> ImmutableSandboxedEnvironment:
 def _compiled(source: str) -> Template:
     """Each in an environment of its own: nothing passes from one template to another."""
     return _environment().from_string(source)
-
-
-if __name__ == "__main__":
-    serve(int(sys.argv[1]))
