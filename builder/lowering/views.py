@@ -11,15 +11,19 @@ from .dims import ONE, Dim, Shape, Symbol, static_size, symbol_of
 
 
 class DType(Enum):
-    """Element types in memory. The network's int64 is int32 here; its bool is a byte."""
+    """Element types in memory. The network's int64 is int32 here; its bool is a byte.
+
+    BF16 is a float buffer that a target keeps so; lowering itself knows F32 alone.
+    """
 
     F32 = "float32"
+    BF16 = "bfloat16"
     I32 = "int32"
     BOOL = "bool"
 
     @property
     def nbytes(self) -> int:
-        return 1 if self is DType.BOOL else 4
+        return {DType.BOOL: 1, DType.BF16: 2}.get(self, 4)
 
 
 class Home(Enum):

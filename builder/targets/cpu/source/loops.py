@@ -7,7 +7,14 @@ arithmetic does not depend on how many tokens a step has.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ....lowering.dims import Dim, Shape
+from ....lowering.axes import (
+    Axis,
+    axes_of,
+    axis_operands,
+    elements_operands,
+    gather_operands,
+    matmul_operands,
+)
 from ....lowering.expressions import Expr, Operand, Scalar
 from ....lowering.program import (
     AxisCall,
@@ -41,28 +48,6 @@ def write(call: Call, out: Writer) -> None:
             _matmul(call, out)
         case _:
             raise TypeError(f"no C++ for {type(call).__name__}")
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One loop: its length, and the stride of every operand along it."""
-
-    size: Dim
-    strides: tuple[int, ...]
-
-
-def axes_of(shape: Shape, operands: list[View]) -> list[Axis]:
-    """The loops over `shape`, symbolic one first, neighbours merged where every operand allows it."""
-    strides = [view.expand(shape).strides for view in operands]
-    axes = [Axis(dim, tuple(s[i] for s in strides)) for i, dim in enumerate(shape) if not dim.is_one]
-    symbolic = [axis for axis in axes if not axis.size.is_static]
-    merged: list[Axis] = []
-    for axis in (axis for axis in axes if axis.size.is_static):
-        if merged and all(o == i * axis.size.count for o, i in zip(merged[-1].strides, axis.strides, strict=True)):
-            merged[-1] = Axis(Dim(merged[-1].size.count * axis.size.count), axis.strides)
-        else:
-            merged.append(axis)
-    return symbolic + merged
 
 
 def index(terms: list[tuple[str, int]], offset: int = 0) -> str:
@@ -180,11 +165,8 @@ def _along_axis(call: AxisCall, out: Writer) -> None:
     """A function along the last axis, by a template of engine/loops.h."""
     length = call.x.shape[-1].count
     outer = call.x.shape[:-1]
-    views = [call.x, call.y] + ([call.y2] if call.y2 is not None else [])
-    heads = [
-        View(view.buffer, outer, view.strides[: len(outer)], view.offset) for view in views
-    ]  # without the axis itself
-    axes = axes_of(outer, heads)
+    views = [call.x, *call.writes()]
+    axes = axes_of(outer, axis_operands(call))
     nest = Nest(out)
     names = nest.open(axes, _work(axes) * length)
     arguments = []
@@ -200,13 +182,8 @@ def _along_axis(call: AxisCall, out: Writer) -> None:
 
 def _gather(call: GatherCall, out: Writer) -> None:
     """y[i.., j.., k..] = data[i.., indices[j..], k..]."""
-    axis, rank = call.axis, len(call.indices.shape)
-    shape = call.y.shape
-    before, after = call.data.strides[:axis], call.data.strides[axis + 1 :]
-    data = View(call.data.buffer, shape, (*before, *(0,) * rank, *after), call.data.offset)
-    zeros = (0,) * axis, (0,) * (len(shape) - axis - rank)
-    picks = View(call.indices.buffer, shape, (*zeros[0], *call.indices.strides, *zeros[1]), call.indices.offset)
-    axes = axes_of(shape, [call.y, data, picks])
+    data, picks = gather_operands(call)
+    axes = axes_of(call.y.shape, [call.y, data, picks])
     nest = Nest(out)
     names = nest.open(axes, _work(axes))
 
@@ -214,7 +191,7 @@ def _gather(call: GatherCall, out: Writer) -> None:
         terms = [(name, item.strides[number]) for name, item in zip(names, axes, strict=True)]
         return f"{out.pointer(view)}[{index(terms, view.offset)}{extra}]"
 
-    length, stride = call.data.shape[axis], call.data.strides[axis]
+    length, stride = call.data.shape[call.axis], call.data.strides[call.axis]
     nest.add(f"const int64_t pick = es::engine::wrapped({spot(2, picks)}, {size(length)});")
     nest.add(f"{spot(0, call.y)} = {spot(1, data, f' + pick * {stride}')};")
     nest.close(axes)
@@ -234,10 +211,8 @@ def _elements(
     out: Writer, indices: View, axis: int, along: View, beside: View, statement: Callable[[str, str], str]
 ) -> None:
     """A loop over `indices`, with an element of `beside` at each place and the one of `along` that it points to."""
-    shape, stride = indices.shape, along.strides[axis]
-    others = View(along.buffer, shape, (*along.strides[:axis], 0, *along.strides[axis + 1 :]), along.offset)
-    views = [indices, others, View(beside.buffer, shape, beside.strides, beside.offset)]
-    axes = axes_of(shape, views)
+    stride, views = along.strides[axis], elements_operands(indices, axis, along, beside)
+    axes = axes_of(indices.shape, views)
     nest = Nest(out)
     names = nest.open(axes, _work(axes))
     terms = [[(name, item.strides[number]) for name, item in zip(names, axes, strict=True)] for number in range(3)]
@@ -253,10 +228,8 @@ def _elements(
 def _matmul(call: MatMulCall, out: Writer) -> None:
     """Plain dot products, k ascending, for the small products that no plugin covers."""
     length = call.a.shape[-1].count
-    shape = call.y.shape
-    a = View(call.a.buffer, shape, (*call.a.strides[:-1], 0), call.a.offset)
-    b = View(call.b.buffer, shape, (*call.b.strides[:-2], 0, call.b.strides[-1]), call.b.offset)
-    axes = axes_of(shape, [call.y, a, b])
+    a, b = matmul_operands(call)
+    axes = axes_of(call.y.shape, [call.y, a, b])
     nest = Nest(out)
     names = nest.open(axes, _work(axes) * length)
     terms = [[(name, axis.strides[n]) for name, axis in zip(names, axes, strict=True)] for n in range(3)]

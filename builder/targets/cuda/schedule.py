@@ -1,0 +1,57 @@
+"""The launches of a step, in order, and the kernels that they are of."""
+
+from dataclasses import dataclass
+
+from ....runtime.executors.cuda import launches as table
+from ...build_options import BuildConfig
+from ...lowering.program import Program
+from .source import loops
+from .source.call import Context, CudaCall
+from .specialize import Specialization, specialize
+
+
+@dataclass(frozen=True)
+class PlannedLaunch:
+    """A launch whose kernel is known by its key."""
+
+    node: str
+    kernel: str
+    grid: tuple[table.Extent, ...]
+    arguments: tuple[table.Argument, ...]
+    when: table.When | None
+
+
+def context_of(program: Program, config: BuildConfig, sm: int, max_seq_len: int) -> Context:
+    """What kernels may depend on. In a block of a cache group, its layers lie side by side."""
+    strides, offsets = {}, {}
+    for group in program.groups:
+        sizes = [layer.token_bytes() * config.kv_block_size for layer in group.layers]
+        for number, layer in enumerate(group.layers):
+            strides[layer.index], offsets[layer.index] = sum(sizes), sum(sizes[:number])
+    return Context(
+        sm=sm,
+        max_num_tokens=config.max_num_tokens,
+        max_batch_size=config.max_batch_size,
+        max_seq_len=max_seq_len,
+        block_size=config.kv_block_size,
+        table_columns=-(-max_seq_len // config.kv_block_size),
+        strides=strides,
+        layer_offsets=offsets,
+    )
+
+
+def schedule(
+    program: Program, context: Context, compiler: str
+) -> tuple[dict[str, Specialization], tuple[PlannedLaunch, ...]]:
+    """Kernels by key, and launches, of a program whose buffers and weights have their places."""
+    groups = {layer.index: number for number, group in enumerate(program.groups) for layer in group.layers}
+    found: dict[str, Specialization] = {}
+    planned = []
+    for call in program.calls:
+        items = call.launches(context) if isinstance(call, CudaCall) else loops.launches(call, context)
+        for item in items:
+            kernel, arguments = specialize(item, context, groups)
+            key = kernel.key(compiler)
+            found.setdefault(key, kernel)
+            planned.append(PlannedLaunch(call.name, key, item.grid, tuple(arguments), item.when))
+    return found, tuple(planned)

@@ -1,0 +1,79 @@
+"""A call of kernels of the GPU's, as the plugins define them."""
+
+from dataclasses import dataclass
+
+from ....lowering.program import CacheLayer, Call, Tactic
+from ....lowering.views import View
+from .launch import (
+    BlockTable,
+    CachePart,
+    Count,
+    Extent,
+    Launch,
+    StepInput,
+    Typed,
+    WeightPart,
+    When,
+    count,
+    tiles,
+)
+
+__all__ = [
+    "BlockTable",
+    "CachePart",
+    "Context",
+    "Count",
+    "CudaCall",
+    "Extent",
+    "Launch",
+    "StepInput",
+    "Typed",
+    "WeightPart",
+    "When",
+    "count",
+    "tiles",
+]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an engine's kernels may depend on, beside their own call.
+
+    `sm`: the compute capability, 90 for 9.0. `table_columns`: from a sequence's row of a block table to the next.
+    `block_bytes`: by cache layer, from a block to the next: all layers of a group lie side by side in its blocks.
+    `layer_offsets`: by cache layer, where it lies in a block.
+    """
+
+    sm: int
+    max_num_tokens: int
+    max_batch_size: int
+    max_seq_len: int
+    block_size: int
+    table_columns: int
+    strides: dict[int, int]
+    layer_offsets: dict[int, int]
+
+    def block_bytes(self, layer: CacheLayer) -> int:
+        """Bytes from a block of the layer's group to the next."""
+        return self.strides[layer.index]
+
+
+@dataclass
+class CudaCall(Call):
+    """Launches of Triton kernels for one node."""
+
+    def bf16_reads(self) -> list[View]:
+        """Of what the call reads, that which it rounds to bf16 before anything else, so that it may lie there so."""
+        return []
+
+    def launches(self, context: Context) -> list[Launch]:
+        """Its launches, in order, for all steps; each step has those whose `when` holds."""
+        raise NotImplementedError
+
+    def tactic(self, context: Context) -> Tactic | None:
+        """The kernels among which a step chooses, for the report; None where there is nothing to choose."""
+        launches = [launch for launch in self.launches(context) if launch.when is not None]
+        if not launches:
+            return None
+        variants = {launch.when.rows: launch.title for launch in launches if launch.when is not None}
+        return Tactic(self.name, f"{type(self).__name__.removesuffix('Call').lower()} (sm_{context.sm})", variants)
