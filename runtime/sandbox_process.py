@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 from signal import SIGALRM, Signals
+from typing import Any
 
 _SIZE_BYTES = 8
 _CHILD = Path(__file__).with_name("sandbox.py")
@@ -126,7 +127,7 @@ class SandboxProcess:
         self._lock = threading.Lock()
 
 
-def packed(arguments: tuple[object, ...], max_seconds: float) -> bytes:
+def packed(arguments: tuple[Any, ...], max_seconds: float) -> bytes:
     """A request: arguments of the handler, which are plain data, and the time that it may take."""
     return marshal.dumps((arguments, max_seconds))
 

@@ -59,6 +59,17 @@ class Tokenizer:
             piece = self._pieces[token] = (text, data)
         return piece
 
+    def token_bytes(self, count: int) -> list[bytes]:
+        """What each of the first `count` tokens adds to a text before it, in UTF-8; empty for ids without a token."""
+        anchor, anchor_text = self._anchor
+        with library_errors(_decoding_failed):
+            texts = self._rust.decode_batch([[*anchor, token] for token in range(count)], skip_special_tokens=False)
+        added = [text[len(anchor_text) :].encode() for text in texts]
+        for token, text in enumerate(texts):
+            if _REPLACEMENT in text:
+                added[token] = _token_bytes(self._token(token)) or added[token]
+        return added
+
     def continuation(self, token_ids: Sequence[int]) -> str:
         """Text that the tokens add to a text before them, special tokens included."""
         anchor, anchor_text = self._anchor

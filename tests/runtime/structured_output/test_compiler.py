@@ -1,0 +1,70 @@
+"""Compiled grammars are kept, within bounds; what is missing is told."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from grammar_model import VOCAB, GrammarModel
+
+from enginesmith.errors import ParameterError, RequestError
+from enginesmith.runtime.structured_output import compiler as module
+from enginesmith.runtime.structured_output.compiler import GrammarCompiler
+from enginesmith.runtime.structured_output.grammar_process import grammar_process
+from enginesmith.runtime.structured_output.params import StructuredOutputsParams
+from enginesmith.runtime.tokenizer import NoTokenizer
+
+
+def _regex(pattern: str) -> StructuredOutputsParams:
+    return StructuredOutputsParams(regex=pattern)
+
+
+def test_what_was_compiled_is_kept(byte_level: GrammarModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, asked, grammar = byte_level.compiler, [], grammar_process.grammar
+
+    def count(source: Any) -> str:
+        asked.append(source.text)
+        return grammar(source)
+
+    monkeypatch.setattr(grammar_process, "grammar", count)
+    monkeypatch.setattr(module, "_MAX_KEPT", 2)
+    for pattern in ["a1", "a2", "a1", "a3", "a1", "a2"]:
+        compiler.compile(_regex(pattern))
+    assert asked == ["a1", "a2", "a3", "a2"]
+    monkeypatch.setattr(module, "_MAX_KEPT_BYTES", 3)
+    for pattern in ["b1", "b2", "b1"]:
+        compiler.compile(_regex(pattern))
+    assert asked[4:] == ["b1", "b2", "b1"]
+
+
+def test_threads_share_it(byte_level: GrammarModel) -> None:
+    def accepts(number: int) -> bool:
+        new = byte_level.compiler.compile(_regex(f"a{{{number % 7}}}b"))
+        return byte_level.accepts(new(), "a" * (number % 7) + "b")
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(accepts, range(100)))
+
+
+def test_an_error_is_not_kept(byte_level: GrammarModel) -> None:
+    for _ in range(2):
+        with pytest.raises(ParameterError, match=r"structured_outputs\.regex: cannot be compiled: .*unclosed group"):
+            byte_level.compiler.compile(_regex("("))
+
+
+def test_without_the_library(byte_level: GrammarModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    compiler = GrammarCompiler(byte_level.tokenizer, VOCAB, {byte_level.eos})
+    with pytest.raises(RequestError, match=r"needs the package llguidance, .*pip install 'enginesmith\[structured\]'"):
+        compiler.compile(_regex("a"))
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "eos", "message"),
+    [(NoTokenizer(), {0}, "this engine has no tokenizer"), (None, set(), "this model has no end-of-sequence token")],
+)
+def test_engines_whose_outputs_cannot_be_constrained(
+    byte_level: GrammarModel, tokenizer: NoTokenizer | None, eos: set[int], message: str
+) -> None:
+    with pytest.raises(RequestError, match=message):
+        GrammarCompiler(tokenizer or byte_level.tokenizer, VOCAB, eos).compile(_regex("a"))
