@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .builder.quantize.quantize import quantize
     from .builder.quantize.quantize_options import QuantizeConfig
     from .recipes.schema import Recipe
+    from .runtime.async_llm import AsyncLLM
     from .runtime.llm import LLM
     from .runtime.sampling_params import SamplingParams
 
@@ -18,12 +19,15 @@ _HOME = {
     "BuildConfig": ".builder.build_options",
     "quantize": ".builder.quantize.quantize",
     "QuantizeConfig": ".builder.quantize.quantize_options",
+    "AsyncLLM": ".runtime.async_llm",
     "LLM": ".runtime.llm",
     "SamplingParams": ".runtime.sampling_params",
     "Recipe": ".recipes.schema",
 }
 
-__all__ = ["LLM", "BuildConfig", "QuantizeConfig", "Recipe", "SamplingParams", "__version__", "build", "quantize"]
+__all__ = [
+    "LLM", "AsyncLLM", "BuildConfig", "QuantizeConfig", "Recipe", "SamplingParams", "__version__", "build", "quantize",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

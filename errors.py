@@ -84,6 +84,14 @@ class EngineError(EnginesmithError):
     """An engine folder is damaged, of another format version, or needs an instruction set this machine lacks."""
 
 
+class EngineClosedError(EngineError):
+    """The engine takes no more requests: it was closed, is draining, or belongs to the process that forked this one."""
+
+
+class EngineDeadError(EngineClosedError):
+    """The thread that steps the engine has ended by a fault of its own; the engine must be opened again."""
+
+
 class RequestError(EnginesmithError, ValueError):
     """A request that cannot be served: a parameter out of range, a prompt too long, a token id out of range."""
 
@@ -94,6 +102,18 @@ class ParameterError(RequestError):
     def __init__(self, parameter: str, reason: str) -> None:
         super().__init__(f"{parameter}: {reason}")
         self.parameter, self.reason = parameter, reason
+
+
+class QueueFullError(EnginesmithError):
+    """As many requests wait as may, `limit`; this one may be sent again later."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"{limit} requests are waiting already, the most that may: send this one again later")
+        self.limit = limit
+
+
+class RequestTimeoutError(EnginesmithError):
+    """A request was not finished within its timeout."""
 
 
 class ChatTemplateError(RequestError):

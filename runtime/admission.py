@@ -18,13 +18,14 @@ from .outputs import Metrics
 from .request import Request
 from .sampling_params import SamplingParams
 from .stopping import OutputText
+from .stream import Notify, RequestStream, ignore
 from .tokenizer import NoTokenizer, Tokenizer
 
 _UINT64 = 2**64 - 1
 
 
 class Admission:
-    """Makes requests for one engine; their ids are their order of arrival."""
+    """Makes requests for one engine, numbered in the order of their arrival."""
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, kv: KvCacheManager) -> None:
         self._vocab_size = manifest.model.vocab_size
@@ -34,18 +35,28 @@ class Admission:
         self._max_positions = manifest.model.max_positions
         self._tokenizer = tokenizer
         self._kv = kv
-        self._ids = count()
+        self._numbers, self._sequence_numbers = count(), count()
 
     def admit(
         self,
         prompt: str | Sequence[int],
         params: SamplingParams,
+        notify: Notify = ignore,
         *,
+        final_only: bool = False,
+        request_id: str | None = None,
         priority: int = 0,
         add_special_tokens: bool = True,
-    ) -> Request:
-        """A request for a prompt, text or token ids. Raises RequestError naming the limit, the value and the fix."""
+        timeout: float | None = None,
+    ) -> RequestStream:
+        """A request for a prompt, text or token ids, and `params.n` sequences: sequence i draws with seed + i.
+
+        See `RequestStream` for `notify` and `final_only`; `timeout` is in seconds from now. Raises RequestError naming
+        the limit, the value and the fix.
+        """
         arrival = time.perf_counter()
+        if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout < math.inf):
+            raise RequestError(f"timeout must be a number of seconds above 0, got {shown(timeout)}")
         if isinstance(prompt, str):
             token_ids = self.checked_ids(self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens))
         else:
@@ -54,7 +65,31 @@ class Admission:
         params.check_vocabulary(self._vocab_size)
         if params.stop_strings and isinstance(self._tokenizer, NoTokenizer):
             raise RequestError("stop: this engine has no tokenizer and so no text to match; use stop_token_ids")
-        seed = int.from_bytes(os.urandom(8), "little") if params.seed is None else params.seed & _UINT64
+        seed = int.from_bytes(os.urandom(8), "little") if params.seed is None else params.seed
+
+        number = next(self._numbers)
+        name = str(number) if request_id is None else request_id
+
+        def sequence(index: int) -> Request:
+            return self._sequence(
+                name, index, token_ids[:], params, seed + index & _UINT64, max_output, arrival, priority, timeout
+            )
+
+        requests = [sequence(index) for index in range(1)]
+        return RequestStream(name, prompt if isinstance(prompt, str) else None, requests, notify, final_only=final_only)
+
+    def _sequence(
+        self,
+        request_id: str,
+        index: int,
+        token_ids: array,
+        params: SamplingParams,
+        seed: int,
+        max_output: int,
+        arrival: float,
+        priority: int,
+        timeout: float | None,
+    ) -> Request:
         detokenizer = Detokenizer(self._tokenizer, skip_special_tokens=params.skip_special_tokens)
         output_text = OutputText(params, detokenizer, self._eos_token_ids, max_output)
         row = SampleRow(params, seed, token_ids, prompt_length=len(token_ids))
@@ -63,15 +98,17 @@ class Admission:
         self._check_choice(row)
         retention = None if params.cache_priority is None else Retention(params.cache_priority, params.cache_ttl)
         return Request(
-            next(self._ids),
+            next(self._sequence_numbers),
             row,
             self._kv.new_sequence(params.cache_salt, retention),
             output_text,
             self._tokenizer,
             Metrics(arrival),
             max_total_tokens=len(token_ids) + max_output,
+            request_id=request_id,
+            index=index,
             priority=priority,
-            prompt=prompt if isinstance(prompt, str) else None,
+            timeout=timeout,
         )
 
     def checked_ids(self, token_ids: Sequence[int]) -> array:

@@ -18,10 +18,6 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> None:
         self._tokenizer = tokenizer
         self._skipped = tokenizer.special_ids if skip_special_tokens else frozenset()
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin a new sequence."""
         self._utf8 = _Utf8("replace")
         self._waits = False
 

@@ -1,17 +1,9 @@
-"""The step loop: schedule, reserve, execute, sample, commit, finish.
+"""The step: schedule, reserve, execute, sample, commit, finish. One thread, the loop's, calls the engine."""
 
-An interrupt (Ctrl-C in the main thread, an exception sent to another) may come between any two instructions, and the
-step that it breaks may hold requests of other callers. So a change is bracketed by `_whole`: who finds it False puts
-all requests back into the queue, as if preempted, and drops the half of a token that one of them may have.
-"""
-
-import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 
-from ..errors import EngineError
+from ..errors import RequestTimeoutError
 from .batcher.policies import CapacityPolicy
 from .batcher.scheduler import Plan, Scheduler
 from .executors.executor import Executor, Sample, SequenceSlice
@@ -19,10 +11,11 @@ from .kv_cache.manager import KvCacheManager
 from .manifest import Limits
 from .outputs import FinishReason
 from .request import Request
+from .statistics import Statistics
 
 
 class Engine:
-    """Serves requests together, a step at a time. Calls come from one thread at a time."""
+    """Serves requests together, a step at a time."""
 
     def __init__(
         self,
@@ -36,82 +29,48 @@ class Engine:
         self.kv = kv
         self.limits = limits
         self.scheduler = Scheduler(kv, limits, policy)
-        self._busy = threading.Lock()  # `with` takes and gives it in C, where no interrupt comes between
-        self._whole = True
-        self._aborted: deque[Request] = deque()
+        self.statistics = Statistics()
         self._long_rope_after = long_rope_after
+        self._ended: list[Request] = []  # since the last step began
 
     @property
     def has_unfinished(self) -> bool:
         """Whether a step would do something."""
         return bool(self.scheduler.unfinished)
 
-    def add(self, request: Request) -> None:
-        """Queue a request; it takes part from the next step on."""
-        with self._exclusive():
-            self._settle()
-            self._whole = False
+    def add(self, requests: Iterable[Request]) -> None:
+        """Queue the sequences of a prompt; they take part from the next step on."""
+        for request in requests:
             self.scheduler.add(request)
-            self._whole = True
 
     def abort(self, requests: Iterable[Request]) -> None:
-        """Mark requests to be ended by the next `settle` or step; nothing happens to finished ones. From any thread."""
-        self._aborted.extend(requests)
-
-    def settle(self) -> None:
-        """End what was aborted and free its blocks; after an interrupt, make the requests whole again.
-
-        Within a step nothing happens: the garbage collector may close a stream there.
-        """
-        if not self._busy.locked():
-            with self._busy:
-                self._settle()
-
-    def close(self) -> None:
-        """Fail all requests, and close the executor."""
-        with self._exclusive():
-            self._settle()
-            self._whole = False
-            for request in list(self.scheduler.unfinished):
-                self._fail(request, EngineError("the engine was closed before the request was finished"))
-            self._whole = True
-            self.executor.close()
-
-    @contextmanager
-    def lend_cache(self) -> Iterator[KvCacheManager]:
-        """The KV cache, for sequences that are no requests; the borrower gives back what it took."""
-        with self._exclusive():
-            self._settle()
-            self._whole = False
-            try:
-                yield self.kv
-            except Exception:
-                self._whole = True
-                raise
-            self._whole = True
+        """End requests, and free their blocks; nothing happens to finished ones."""
+        for request in requests:
+            if not request.finished:
+                self._finish(request, FinishReason.ABORT)
 
     def step(self) -> Sequence[Request]:
-        """Run one step; returns the requests that took part.
+        """Run one step; returns the requests to which something happened since the last.
 
         A step is a transaction: until it has executed and sampled, no request has moved. When that fails, the requests
         that cannot be served end with the error, their blocks are free again, and all others go on.
         """
-        with self._exclusive():
-            self._settle()
-            self._whole = False
-            plan = self.scheduler.schedule()
-            self._whole = True
-            if not plan.counts:
-                return ()
+        self._expire()
+        plan = self.scheduler.schedule()
+        if plan.counts:
             started = time.perf_counter()
             try:
                 drawn = self._execute(plan)
             except Exception as error:
                 drawn = self._execute_apart(plan, error)
-            self._whole = False
             self._commit(plan, drawn, started)
-            self._whole = True
-            return list(plan.counts)
+        return self.take_changed(plan)
+
+    def take_changed(self, plan: Plan | None = None) -> Sequence[Request]:
+        """The requests of a plan, and all that ended since this was last asked."""
+        ended, self._ended = self._ended, []
+        planned = plan.counts if plan else {}
+        return [*planned, *(request for request in ended if request not in planned)]
 
     def _execute_apart(self, plan: Plan, error: Exception) -> list[tuple[Request, Sample]]:
         """After a failed step: each request by itself, so that only those fail that cannot be served.
@@ -127,9 +86,7 @@ class Engine:
                 single.add(request, count)
                 drawn += self._execute(single)
             except Exception as reason:
-                self._whole = False
                 self._fail(request, reason)
-                self._whole = True
         return drawn
 
     def _execute(self, plan: Plan) -> list[tuple[Request, Sample]]:
@@ -163,45 +120,31 @@ class Engine:
             except Exception as error:  # its text alone went wrong: the others' tokens stand
                 self._fail(request, error)
             else:
+                self.statistics.drawn(request)
                 if request.finish_reason:
                     self._finish(request, request.finish_reason)
                 elif len(request.token_ids) - 1 == self._long_rope_after:  # other frequencies for all of its tokens
                     self.scheduler.recompute(request)
+        self.statistics.stepped(plan.num_tokens)
 
-    def _exclusive(self) -> threading.Lock:
-        """The lock of a call. Raises EngineError within another: a signal's handler must not change requests there."""
-        if self._busy.locked():
-            raise EngineError("the engine is in the midst of a step, and cannot be used from a signal's handler")
-        return self._busy
-
-    def _settle(self) -> None:
-        """Each call begins with it, holding the lock."""
-        if not self._whole:
-            self._restore()
-        self._whole = not self._aborted
-        while self._aborted:
-            request = self._aborted[0]
-            if not request.finished:
-                self._finish(request, FinishReason.ABORT)
-            self._aborted.popleft()
-        self._whole = True
-
-    def _restore(self) -> None:
-        """Undo or complete what an interrupt left half done."""
-        for request in self.scheduler.restart():
-            try:
-                request.restore()
-            except Exception as error:
-                request.error = error
-            if request.error is not None:
-                self._finish(request, FinishReason.ABORT)
-            elif request.finish_reason is not None:
-                self._finish(request, request.finish_reason)
+    def _expire(self) -> None:
+        """End what has run out of time."""
+        now = time.perf_counter()
+        for request in [r for r in self.scheduler.unfinished if r.deadline is not None and r.deadline <= now]:
+            self._fail(
+                request,
+                RequestTimeoutError(
+                    f"the request was not finished within its timeout of {request.timeout:g} s: "
+                    f"{request.num_output} tokens were generated; allow more time, or ask for fewer with max_tokens"
+                ),
+            )
 
     def _fail(self, request: Request, error: Exception) -> None:
         request.error = error
         self._finish(request, FinishReason.ABORT)
 
     def _finish(self, request: Request, reason: FinishReason) -> None:
-        request.finish_reason = reason  # first: a finish that is interrupted is known by it
+        request.finish_reason = reason
         self.scheduler.remove(request)
+        self.statistics.finished(request)
+        self._ended.append(request)

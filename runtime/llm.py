@@ -1,78 +1,28 @@
 """Text generation from an engine folder."""
 
-import logging
 import threading
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from ..errors import ChatTemplateError, EngineError, RequestError, shown
-from .admission import Admission
-from .batcher.policies import CapacityPolicy
-from .engine import Engine
-from .engine_dir import open_engine
-from .executors.registry import open_executor
-from .kv_cache.block_hash import BlockHasher
-from .kv_cache.manager import KvCacheManager
-from .kv_cache.sizing import num_blocks
-from .manifest import Manifest
+from ..errors import RequestError
+from .client import EngineClient, Message, Prompt, require_list
 from .outputs import CompletionOutput, RequestOutput
-from .request import Request
+from .request import Progress
 from .sampling_params import SamplingParams
-from .tokenizer import load_tokenizer
+from .stream import RequestStream
 
 if TYPE_CHECKING:
     import numpy as np
 
-log = logging.getLogger(__name__)
 
-Prompt = str | Sequence[int]
-"""Text, or token ids."""
-Message = Mapping[str, Any]
-"""A chat message: role, content, and whatever else the model's template reads."""
+class LLM(EngineClient):
+    """A loaded engine, for synchronous code. Threads may share it: their requests are batched together.
 
-
-class LLM:
-    """A loaded engine.
-
-    Threads may share it: their requests are batched together. `threads` defaults to the physical cores available,
-    `kv_cache_memory` (bytes) to what max_batch_size sequences of max_seq_len need, within half of the available memory.
-    `prefix_cache=False`: no request reuses what an earlier one left in the KV cache.
-    Raises EngineError when the folder is damaged or does not fit this machine. `verify=False` skips the digests.
+    `LLM(folder)`, or with options of RuntimeConfig: `LLM(folder, threads=4, kv_cache_memory=2 << 30)`. `verify=False`
+    skips the digests. Raises EngineError when the folder is damaged or does not fit this machine.
     """
-
-    def __init__(
-        self,
-        engine: str | Path,
-        *,
-        threads: int | None = None,
-        kv_cache_memory: int | None = None,
-        capacity_policy: CapacityPolicy | str = CapacityPolicy.GUARANTEED_NO_EVICT,
-        prefix_cache: bool = True,
-        verify: bool = True,
-    ) -> None:
-        policy = _policy(capacity_policy)
-        folder = open_engine(engine, verify=verify)
-        self.manifest: Manifest = folder.manifest
-        limits, kv_spec = self.manifest.limits, self.manifest.kv_cache
-        blocks = num_blocks(kv_spec, limits, kv_cache_memory)
-        self.tokenizer = load_tokenizer(folder.tokenizer)
-        if self.manifest.model.chat_template_error:
-            log.warning("%s: %s; chats are refused, prompts work", engine, self.manifest.model.chat_template_error)
-        executor = open_executor(folder.path, folder.manifest, blocks, threads)
-        long_rope_after = self.manifest.model.long_rope_after
-        hasher = BlockHasher(self.manifest.digest, kv_spec.block_size, long_rope_after) if prefix_cache else None
-        kv = KvCacheManager(kv_spec, blocks, limits.max_num_tokens, hasher)
-        self.engine = Engine(executor, kv, limits, policy, long_rope_after)
-        self._admission = Admission(self.manifest, self.tokenizer, kv)
-        self._lock = threading.RLock()
-
-    @property
-    def default_sampling_params(self) -> SamplingParams:
-        """What the checkpoint's generation config advises; used where none are given."""
-        return SamplingParams().replace(**self.manifest.model.generation_defaults)
 
     def generate(
         self,
@@ -103,20 +53,10 @@ class LLM:
 
         Templates write special tokens themselves, so none are added unless `add_special_tokens` asks for it.
         """
-        _require_list("messages", messages)
+        require_list("messages", messages)
         conversations = [messages] if messages and isinstance(messages[0], Mapping) else messages
         prompts = [self.render_chat(conversation, **template_options) for conversation in conversations]  # type: ignore
         return self._run(prompts, sampling_params, priority, add_special_tokens)
-
-    def render_chat(self, messages: Sequence[Message], **template_options: Any) -> str:
-        """A conversation as the prompt that the model's chat template makes of it; see `ChatTemplate.render`."""
-        if self.manifest.model.chat_template_error:
-            raise ChatTemplateError(self.manifest.model.chat_template_error)
-        template = self.tokenizer.chat_template
-        if template is None:
-            raise RequestError("this model has no chat template: use generate with a prompt in the model's own format")
-        _require_list("messages", messages)
-        return template.render(messages, **template_options)
 
     def stream(
         self,
@@ -126,11 +66,19 @@ class LLM:
         priority: int = 0,
         add_special_tokens: bool = True,
     ) -> Iterator[CompletionOutput]:
-        """What each step adds to the output, its text empty where it must be held back. Closing the iterator aborts."""
+        """What each step adds to an output, its text empty where it must be held back; with n > 1 `index` tells which.
+
+        The request runs whether or not anybody pulls. Closing the iterator aborts it.
+        """
         given = self.default_sampling_params if sampling_params is None else sampling_params
         (params,) = _one_each("sampling_params", given, SamplingParams, 1)
-        request = self._admission.admit(prompt, params, priority=priority, add_special_tokens=add_special_tokens)
-        return self._follow(request)
+        steps: SimpleQueue[tuple[Progress, ...]] = SimpleQueue()
+
+        def notify(streams: list[RequestStream]) -> None:
+            steps.put(streams[0].progress)
+
+        stream = self._admission.admit(prompt, params, notify, priority=priority, add_special_tokens=add_special_tokens)
+        return self._follow(stream, steps)
 
     def stream_chat(
         self,
@@ -151,14 +99,16 @@ class LLM:
 
         checked = self._admission.checked_ids(token_ids)
         if chunks is not None:
-            _require_list("chunks", chunks)
-        with self._lock:
-            return compute_logits(self.engine, checked, chunks)
+            require_list("chunks", chunks)
+        given_up = threading.Event()
+        try:
+            return self._loop.call(lambda: compute_logits(self.engine, checked, chunks, given_up.is_set))
+        finally:
+            given_up.set()
 
-    def close(self) -> None:
-        """Free the engine. Whoever waits for an unfinished request gets EngineError, as does any later use."""
-        with self._lock:
-            self.engine.close()
+    def drain(self, timeout: float | None = None) -> bool:
+        """Take no more requests, and wait until all are finished; False when some are not after `timeout` seconds."""
+        return self._loop.drain(timeout)
 
     def __enter__(self) -> "LLM":
         return self
@@ -178,94 +128,52 @@ class LLM:
         default = self.default_sampling_params if sampling_params is None else sampling_params
         params = _one_each("sampling_params", default, SamplingParams, len(prompts))
         priorities = _one_each("priority", 0 if priority is None else priority, int, len(prompts))
-        requests = [
-            self._admission.admit(prompt, param, priority=rank, add_special_tokens=add_special_tokens)
+        finished: SimpleQueue[list[RequestStream]] = SimpleQueue()
+        streams = [
+            self._admission.admit(
+                prompt, param, finished.put, final_only=True, priority=rank, add_special_tokens=add_special_tokens
+            )
             for prompt, param, rank in zip(prompts, params, priorities, strict=True)
         ]
         try:
-            for request in requests:
-                self._add(request)
-            for request in requests:
-                while not request.finished:
-                    self._advance(request)
+            self._loop.submit(streams)
+            left = len(streams)
+            while left:
+                left -= len(finished.get())
         finally:
-            self._abort(requests)
-        for request in requests:
-            _raise_failure(request)
-        return [request.result() for request in requests]
+            self._loop.abort(streams)
+        return [stream.whole() for stream in streams]
 
-    def _follow(self, request: Request) -> Iterator[CompletionOutput]:
-        tokens = characters = 0
+    def _follow(self, stream: RequestStream, steps: "SimpleQueue[tuple[Progress, ...]]") -> Iterator[CompletionOutput]:
         try:
-            self._add(request)
-            while (piece := self._next_piece(request, tokens, characters)) is not None:
-                tokens, characters = tokens + len(piece.token_ids), characters + len(piece.text)
-                yield piece
-            _raise_failure(request)
+            self._loop.submit([stream])
+            while True:
+                ends_with_error = stream.finished and steps.empty()
+                output = stream.take(None if ends_with_error else steps.get())
+                if output is not None:
+                    yield from output.outputs
+                    if output.finished:
+                        return
         finally:
-            self._abort([request])
-
-    def _next_piece(self, request: Request, tokens: int, characters: int) -> CompletionOutput | None:
-        """What is new after so many output tokens and characters, once there is something; None at the end."""
-        while True:
-            with self._lock:  # also to read: another thread's step must not be seen half done
-                self.engine.settle()
-                if request.num_output == tokens and not request.finished:
-                    self.engine.step()
-                if request.num_output > tokens:
-                    return request.output(tokens, characters)
-                if request.finished:
-                    return None
-
-    def _add(self, request: Request) -> None:
-        with self._lock:
-            self.engine.add(request)
-
-    def _advance(self, request: Request) -> None:
-        with self._lock:
-            if not request.finished:  # another thread may have taken the last step
-                self.engine.step()
-
-    def _abort(self, requests: Sequence[Request]) -> None:
-        self.engine.abort(requests)
-        with self._lock:
-            self.engine.settle()
-
-
-def _raise_failure(request: Request) -> None:
-    if isinstance(request.error, EngineError):
-        raise request.error
-    if request.error is not None:
-        raise EngineError(f"request {request.request_id} failed: {request.error!r}") from request.error
+            self._loop.abort([stream])
 
 
 def _prompt_list(prompts: Prompt | Sequence[Prompt]) -> Sequence[Prompt]:
     if isinstance(prompts, str):
         return [prompts]
-    _require_list("prompts", prompts)
+    require_list("prompts", prompts)
     if prompts and isinstance(prompts[0], SupportsIndex):
         return [prompts]  # type: ignore[list-item]
     return prompts  # type: ignore[return-value]
 
 
-def _require_list(name: str, value: object) -> None:
-    if not isinstance(value, list | tuple | array):
-        raise RequestError(f"{name} must be a list, got {type(value).__name__}")
-
-
 def _one_each(name: str, value: Any, kind: type, number: int) -> Sequence[Any]:
     if isinstance(value, kind):
         return [value] * number
-    _require_list(name, value)
+    require_list(name, value)
     if len(value) != number:
         raise RequestError(f"{name} must be one for all or one for each of the {number} prompts, got {len(value)}")
     for item in value:
         if not isinstance(item, kind):
             raise RequestError(f"{name} must hold {kind.__name__} values, got {type(item).__name__}")
     return value
-
-
-def _policy(value: CapacityPolicy | str) -> CapacityPolicy:
-    if isinstance(value, str) and value in list(CapacityPolicy):
-        return CapacityPolicy(value)
-    raise EngineError(f"capacity_policy must be one of {', '.join(CapacityPolicy)}, got {shown(value)}")

@@ -16,12 +16,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def compute_logits(engine: Engine, token_ids: Sequence[int], chunks: Sequence[int] | None = None) -> "np.ndarray":
+def compute_logits(
+    engine: Engine,
+    token_ids: Sequence[int],
+    chunks: Sequence[int] | None = None,
+    given_up: Callable[[], bool] = lambda: False,
+) -> "np.ndarray":
     """Logits after each token of a prompt, float32 [len(token_ids), vocab_size].
 
     The prompt is processed in steps of `chunks` tokens, which must add up to it; by default in steps of as many rows as
-    the engine keeps. Raises RequestError for a prompt or chunk the engine cannot take; token ids must be known to be in
-    the vocabulary.
+    the engine keeps, and no further once `given_up`. Raises RequestError for a prompt or chunk the engine cannot take;
+    token ids must be known to be in the vocabulary.
     """
     longest, most = engine.limits.max_seq_len, engine.limits.max_num_tokens
     if not 1 <= len(token_ids) <= longest:
@@ -33,18 +38,19 @@ def compute_logits(engine: Engine, token_ids: Sequence[int], chunks: Sequence[in
             )
     if chunks is not None and sum(chunks) != len(token_ids):
         raise RequestError(f"chunks add up to {sum(chunks)} tokens, the prompt has {len(token_ids)}")
-    with engine.lend_cache() as kv:
-        blocks = kv.new_sequence()
+    kv, blocks = engine.kv, engine.kv.new_sequence()
 
-        def reserve(start: int, stop: int) -> Sequence[array]:
-            if not kv.reserve(blocks, start, stop):
-                raise RequestError(f"the KV cache has no room for {stop} tokens: allow more with kv_cache_memory")
-            return blocks.tables
+    def reserve(start: int, stop: int) -> Sequence[array]:
+        if given_up():
+            raise RequestError("the caller gave the prompt up")
+        if not kv.reserve(blocks, start, stop):
+            raise RequestError(f"the KV cache has no room for {stop} tokens: allow more with kv_cache_memory")
+        return blocks.tables
 
-        try:
-            return _run(engine.executor, engine.limits, token_ids, len(token_ids), reserve, chunks)
-        finally:
-            kv.free(blocks)
+    try:
+        return _run(engine.executor, engine.limits, token_ids, len(token_ids), reserve, chunks)
+    finally:
+        kv.free(blocks)
 
 
 class PromptRunner:

@@ -1,4 +1,4 @@
-"""How much memory this process may still take."""
+"""How much memory this process may take."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int:
     """Bytes that could be used without swapping, within the cgroup's limit (version 2 or 1)."""
-    available = _meminfo_available(meminfo)
+    available = _meminfo(meminfo, "MemAvailable")
     for limit_name, usage_name in (
         ("memory.max", "memory.current"),
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
@@ -19,10 +19,16 @@ def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGRO
     return available
 
 
-def _meminfo_available(meminfo: Path) -> int:
+def total_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = _CGROUP) -> int:
+    """Bytes of the machine, within the cgroup's limit (version 2 or 1)."""
+    limits = (_integer(cgroup / name) for name in ("memory.max", "memory/memory.limit_in_bytes"))
+    return min([_meminfo(meminfo, "MemTotal"), *(limit for limit in limits if limit is not None)])
+
+
+def _meminfo(meminfo: Path, name: str) -> int:
     try:
         for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     except OSError:
         pass

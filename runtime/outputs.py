@@ -54,10 +54,11 @@ class Metrics:
 
 @dataclass(slots=True)
 class CompletionOutput:
-    """An output, whole or, from `LLM.stream`, what was added to it.
+    """An output, whole or, from `LLM.stream` and `AsyncLLM.generate`, what was added to it.
 
-    `logprobs` holds, for each token, the sampled one and the likeliest ones by token id. `stop_reason` is the stop
-    string or stop token id that ended the output; None for an end-of-sequence token.
+    `index` tells the `n` outputs of a prompt apart. `logprobs` holds, for each token, the sampled one and the likeliest
+    ones by token id. `stop_reason` is the stop string or stop token id that ended the output; None for an
+    end-of-sequence token.
     """
 
     text: str
@@ -77,9 +78,12 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A prompt and what came of it; `prompt` is None when the prompt was given as token ids."""
+    """A prompt and what came of it; `prompt` is None when the prompt was given as token ids.
 
-    request_id: int
+    `metrics` are those of the first output.
+    """
+
+    request_id: str
     prompt: str | None
     prompt_token_ids: list[int]
     outputs: list[CompletionOutput]

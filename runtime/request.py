@@ -2,10 +2,11 @@
 
 from array import array
 from enum import Enum
+from typing import NamedTuple
 
 from .executors.executor import Sample, SampleRow
 from .kv_cache.manager import SequenceBlocks
-from .outputs import CompletionOutput, FinishReason, Logprob, Metrics, RequestOutput
+from .outputs import CompletionOutput, FinishReason, Logprob, Metrics
 from .stopping import OutputText
 from .tokenizer import Tokenizer
 
@@ -18,18 +19,34 @@ class Status(Enum):
     FINISHED = "finished"
 
 
+class Progress(NamedTuple):
+    """How much of a request's output may be looked at by other threads than the one that steps the engine."""
+
+    num_output: int = 0
+    num_characters: int = 0
+    finish_reason: FinishReason | None = None
+    stop_reason: int | str | None = None
+
+
+NOTHING = Progress()
+
+
 class Request:
-    """A sequence, its blocks, and what has come out of it. `admission.Admission` makes them, valid."""
+    """A sequence, its blocks, and what has come out of it. `admission.Admission` makes them, valid.
+
+    The thread that steps the engine alone changes it. `token_ids`, `text` and `logprobs` only grow, and what `progress`
+    covers of them can be read meanwhile.
+    """
 
     __slots__ = (
-        "blocks", "error", "finish_reason", "logprobs", "max_total_tokens", "metrics", "num_computed", "output_text",
-        "prompt", "prompt_length", "queue_key", "request_id", "sample_row", "status", "stop_reason", "text",
-        "token_ids", "tokenizer",
+        "blocks", "deadline", "error", "finish_reason", "index", "logprobs", "max_total_tokens", "metrics",
+        "num_computed", "output_text", "progress", "prompt_length", "queue_key", "request_id", "sample_row",
+        "status", "stop_reason", "text", "timeout", "token_ids", "tokenizer",
     )  # fmt: skip
 
     def __init__(
         self,
-        request_id: int,
+        number: int,
         sample_row: SampleRow,
         blocks: SequenceBlocks,
         output_text: OutputText,
@@ -37,12 +54,15 @@ class Request:
         metrics: Metrics,
         *,
         max_total_tokens: int,
+        request_id: str = "",
+        index: int = 0,
         priority: int = 0,
-        prompt: str | None = None,
+        timeout: float | None = None,
     ) -> None:
+        self.queue_key = (priority, number)
         self.request_id = request_id
-        self.queue_key = (priority, request_id)
-        self.prompt = prompt
+        self.index = index
+        """Which of the outputs of its prompt this is."""
         self.prompt_length = sample_row.prompt_length
         self.token_ids: array = sample_row.token_ids
         """Prompt, then output."""
@@ -55,6 +75,8 @@ class Request:
         self.output_text = output_text
         self.tokenizer = tokenizer
         self.metrics = metrics
+        self.timeout = timeout
+        self.deadline = None if timeout is None else metrics.arrival_time + timeout
         self.status = Status.WAITING
         self.text = ""
         """Output text that may be shown."""
@@ -62,6 +84,7 @@ class Request:
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self.error: Exception | None = None
+        self.progress = NOTHING
 
     @property
     def num_pending(self) -> int:
@@ -82,47 +105,34 @@ class Request:
         if self.logprobs is not None:
             self.logprobs.append(self._logprobs_of(sample))
         self.metrics.token_times.append(now)
-        self.token_ids.append(sample.token)  # now it is taken: `restore` drops what came before, makes what comes after
-        self._show(sample.token, self.num_output)
-
-    def restore(self) -> None:
-        """After an interrupt anywhere: drop what there is of a token not taken, make the text of the others again."""
-        del self.metrics.token_times[self.num_output :]
-        if self.logprobs is not None:
-            del self.logprobs[self.num_output :]
-        self.text = ""
-        self.output_text.reset()
-        for number, token in enumerate(self.token_ids[self.prompt_length :], 1):
-            self._show(token, number)
-
-    def output(self, from_token: int = 0, from_character: int = 0) -> CompletionOutput:
-        """The output, or what was added to it since."""
-        return CompletionOutput(
-            text=self.text[from_character:],
-            token_ids=self.token_ids[self.prompt_length + from_token :].tolist(),
-            finish_reason=self.finish_reason,
-            stop_reason=self.stop_reason,
-            logprobs=None if self.logprobs is None else self.logprobs[from_token:],
-        )
-
-    def result(self) -> RequestOutput:
-        """The whole of the request as its caller sees it."""
-        return RequestOutput(
-            request_id=self.request_id,
-            prompt=self.prompt,
-            prompt_token_ids=self.token_ids[: self.prompt_length].tolist(),
-            outputs=[self.output()],
-            finished=self.finished,
-            metrics=self.metrics,
-        )
-
-    def _show(self, token: int, number: int) -> None:
-        """Add the text of the `number`-th output token, from 1, and look whether it is the last."""
-        self.text += self.output_text.push(token, number)
+        self.token_ids.append(sample.token)
+        self.text += self.output_text.push(sample.token, self.num_output)
         if self.output_text.finish_reason:
             self.finish_reason, self.stop_reason = self.output_text.finish_reason, self.output_text.stop_reason
-        if self.sample_row.bans_stop_tokens and number >= self.sample_row.params.min_tokens:
+        if self.sample_row.bans_stop_tokens and self.num_output >= self.sample_row.params.min_tokens:
             self.sample_row.set_bias(ban=())
+
+    def publish(self) -> bool:
+        """Let other threads see what there is now; whether that is more than before."""
+        before, self.progress = self.progress, self._now()
+        return self.progress != before
+
+    def output(self, since: Progress = NOTHING, until: Progress | None = None) -> CompletionOutput:
+        """The output, or what was added to it between two instants; `until` None is now."""
+        end = self._now() if until is None else until
+        tokens = slice(self.prompt_length + since.num_output, self.prompt_length + end.num_output)
+        logprobs = None if self.logprobs is None else self.logprobs[since.num_output : end.num_output]
+        return CompletionOutput(
+            text=self.text[since.num_characters : end.num_characters],
+            token_ids=self.token_ids[tokens].tolist(),
+            finish_reason=end.finish_reason,
+            stop_reason=end.stop_reason,
+            logprobs=logprobs,
+            index=self.index,
+        )
+
+    def _now(self) -> Progress:
+        return Progress(self.num_output, len(self.text), self.finish_reason, self.stop_reason)
 
     def _logprobs_of(self, sample: Sample) -> dict[int, Logprob]:
         """The sampled token and the likeliest ones."""

@@ -16,10 +16,6 @@ class StopStrings:
     def __init__(self, strings: Sequence[str], include: bool = False) -> None:
         self._strings = strings
         self._include = include
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin a new text."""
         self._held = ""
         self.matched: str | None = None
 
@@ -72,12 +68,6 @@ class OutputText:
         self._eos = frozenset() if params.ignore_eos else frozenset(eos_token_ids)
         self.stop_tokens = self._eos | frozenset(params.stop_token_ids)
         self._max_output_tokens = max_output_tokens
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin again, before the first token."""
-        self._detokenizer.reset()
-        self._strings.reset()
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
 

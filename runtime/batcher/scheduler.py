@@ -35,10 +35,7 @@ class Plan:
 
 
 class Scheduler:
-    """Keeps the waiting and the running requests, both by priority and then by arrival.
-
-    `unfinished` holds all of them: an interrupt may catch a request on its way from one queue to the other.
-    """
+    """Keeps the waiting and the running requests, both by priority and then by arrival; `unfinished` holds all."""
 
     def __init__(
         self,
@@ -72,18 +69,6 @@ class Scheduler:
             self._kv.free(request.blocks)
         request.status = Status.FINISHED
         self.unfinished.discard(request)
-
-    def restart(self) -> list[Request]:
-        """After an interrupt anywhere: all requests wait again, without blocks. Returns them."""
-        self.unfinished = {request for request in self.unfinished if request.status is not Status.FINISHED}
-        self._kv.reset()
-        self.running.clear()
-        self.waiting[:] = sorted(self.unfinished, key=_queue_order)
-        for request in self.waiting:
-            request.status = Status.WAITING
-            request.num_computed = 0
-            request.blocks = self._kv.new_sequence(request.blocks.salt, request.blocks.retention)
-        return self.waiting.copy()
 
     def recompute(self, request: Request) -> None:
         """Take a running request's blocks: what it holds in the cache is of no use, and computed again."""

@@ -16,12 +16,7 @@ class BlockPool:
 
     def __init__(self, num_blocks: int) -> None:
         self._references = array("i", bytes(4 * num_blocks))
-        self.reset()
-
-    def reset(self) -> None:
-        """Make every block free, whoever held it, and forget what they hold."""
-        self._references = array("i", bytes(4 * len(self._references)))
-        self._blank = list(range(len(self._references) - 1, -1, -1))
+        self._blank = list(range(num_blocks - 1, -1, -1))
         self._cached = EvictionQueue()
         self._keys: dict[int, bytes] = {}
         self._blocks: dict[bytes, int] = {}
@@ -38,6 +33,15 @@ class BlockPool:
     def num_free(self) -> int:
         """Blocks nobody holds."""
         return len(self._blank) + len(self._cached)
+
+    @property
+    def num_cached(self) -> int:
+        """How many of them can be found by what they hold."""
+        return len(self._cached)
+
+    def cached_blocks(self) -> list[int]:
+        """Those, in ascending order."""
+        return self._cached.blocks()
 
     def references(self, block: int) -> int:
         """How many hold the block."""

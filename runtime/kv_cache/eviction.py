@@ -33,6 +33,10 @@ class EvictionQueue:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def blocks(self) -> list[int]:
+        """All of them, in ascending order."""
+        return sorted(self._entries)
+
     def push(self, block: int, retention: Retention) -> None:
         """Add a block, the most recently used one."""
         priority, ttl = retention

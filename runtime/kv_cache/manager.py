@@ -59,6 +59,11 @@ class KvCacheManager:
         return tuple(group.pool for group in self._groups)
 
     @property
+    def specs(self) -> tuple[KvGroup, ...]:
+        """What the groups are."""
+        return tuple(group.spec for group in self._groups)
+
+    @property
     def usage(self) -> float:
         """The largest share of a pool that is in use, 0 to 1."""
         return max(1 - pool.num_free / pool.num_blocks for pool in self.pools)
@@ -161,12 +166,6 @@ class KvCacheManager:
         blocks.promised = None
         blocks.hashes.clear()
         blocks.published = 0
-
-    def reset(self) -> None:
-        """Make every block free, forget what they hold, break every promise: no sequence of before may be used."""
-        for group in self._groups:
-            group.pool.reset()
-            group.promised = 0
 
     def _free_behind(self, blocks: SequenceBlocks, index: int, first_visible: int) -> None:
         table, first = blocks.tables[index], blocks.first_kept[index]

@@ -1,14 +1,11 @@
 """How many KV blocks each cache group gets."""
 
-from ...errors import EngineError, shown
+from ...errors import EngineError
 from ...units import shown_size
 from ..manifest import KvCacheSpec, KvGroup, KvGroupKind, Limits
-from ..memory import available_memory
 
 MAX_BLOCKS = 1 << 22
 """Most blocks of a cache group: beyond, the books on them would take more memory than many a cache."""
-_DEFAULT_SHARE = 0.5
-"""Part of the available memory that the KV cache may take when it is not told otherwise."""
 
 
 def blocks_for(group: KvGroup, block_size: int, num_tokens: int, max_num_tokens: int) -> int:
@@ -20,20 +17,16 @@ def blocks_for(group: KvGroup, block_size: int, num_tokens: int, max_num_tokens:
     return min(blocks, (visible + block_size - 2) // block_size + 1)  # at the worst alignment
 
 
-def num_blocks(kv: KvCacheSpec, limits: Limits, kv_cache_memory: int | None = None) -> list[int]:
-    """Blocks for each group, in proportion to what a sequence of max_seq_len needs, within `kv_cache_memory` bytes.
+def num_blocks(kv: KvCacheSpec, limits: Limits, budget: int, source: str) -> list[int]:
+    """Blocks for each group, in proportion to what a sequence of max_seq_len needs, within `budget` bytes.
 
-    Never more than max_batch_size such sequences need. By default as much, within half of the available memory. Raises
-    EngineError when not even one such sequence fits.
+    Never more than max_batch_size such sequences need. Raises EngineError when not even one fits; `source` says where
+    the budget comes from.
     """
-    if kv_cache_memory is not None and type(kv_cache_memory) is not int:
-        raise EngineError(f"kv_cache_memory must be a whole number of bytes, got {shown(kv_cache_memory)}")
     longest = [blocks_for(group, kv.block_size, limits.max_seq_len, limits.max_num_tokens) for group in kv.groups]
     bytes_each = sum(blocks * group.bytes_per_block for blocks, group in zip(longest, kv.groups, strict=True))
-    budget = int(available_memory() * _DEFAULT_SHARE) if kv_cache_memory is None else kv_cache_memory
     if budget < bytes_each:
-        source = "half of the memory available" if kv_cache_memory is None else "kv_cache_memory"
-        needed, had = shown_size(bytes_each), shown_size(budget)
+        needed, had = shown_size(bytes_each), shown_size(max(budget, 0))
         if needed == had:  # a hair too little
             needed, had = f"{bytes_each} bytes", f"{budget} bytes"
         raise EngineError(

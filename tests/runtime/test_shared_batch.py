@@ -3,17 +3,22 @@
 import random
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from enginesmith.runtime.batcher.policies import CapacityPolicy
 from enginesmith.runtime.kv_cache.sizing import blocks_for
 from enginesmith.runtime.llm import LLM
+from enginesmith.runtime.loading import LoadedEngine, load
 from enginesmith.runtime.manifest import KvCacheSpec, Limits
 from enginesmith.runtime.outputs import CompletionOutput
 from enginesmith.runtime.request import Request
+from enginesmith.runtime.runtime_config import RuntimeConfig
 from enginesmith.runtime.sampling_params import SamplingParams
+from enginesmith.units import Bytes
 
 REQUESTS = 200
 
@@ -61,19 +66,20 @@ def random_traffic(rng: random.Random, llm: LLM, requests: int, longest: int) ->
     return traffic
 
 
-def serve(llm: LLM, traffic: list[Traffic]) -> list[Request]:
+def serve(loaded: LoadedEngine, traffic: list[Traffic]) -> list[Request]:
     """Run all of it as it arrives, a step at a time."""
-    requests: list[Request] = []
+    engine, requests = loaded.engine, list[Request]()
     coming, now = list(traffic), 0
-    while coming or llm.engine.has_unfinished:
+    while coming or engine.has_unfinished:
         while coming and coming[0].arrival <= now:
             item = coming.pop(0)
-            requests.append(llm._admission.admit(item.prompt, item.params, priority=item.priority))
-            llm.engine.add(requests[-1])
+            stream = loaded.admission.admit(item.prompt, item.params, priority=item.priority)
+            requests += stream.requests
+            engine.add(stream.requests)
         for request, item in zip(requests, traffic, strict=False):
             if item.abort_after is not None and request.num_output >= item.abort_after:
-                llm.engine.abort([request])
-        llm.engine.step()
+                engine.abort([request])
+        engine.step()
         now += 1
         assert now < 100_000, "requests are starving"
     return requests
@@ -126,8 +132,10 @@ def check_traffic(engine: Path, policy: str, requests: int, longest: int, blocks
         traffic = random_traffic(random.Random(0), alone, requests, min(longest, limits.max_seq_len))
         solitary = [alone.generate(item.prompt, item.params)[0].outputs[0] for item in traffic]
     memory = int(sequence_bytes(kv, limits) * blocks_for_sequences)
-    with LLM(engine, threads=1, kv_cache_memory=memory, capacity_policy=policy) as llm:
-        served = serve(llm, traffic)
+    config = RuntimeConfig(threads=1, kv_cache_memory=Bytes(memory), capacity_policy=CapacityPolicy(policy))
+    loaded = load(engine, config)
+    with closing(loaded.engine.executor):
+        served = serve(loaded, traffic)
         for item, request, expected in zip(traffic, served, solitary, strict=True):
             assert request.finished
             assert request.error is None
@@ -136,8 +144,8 @@ def check_traffic(engine: Path, policy: str, requests: int, longest: int, blocks
                 assert_begins_with(expected, request.output())
             else:
                 assert request.output() == expected
-        assert llm.engine.kv.usage == 0
-        assert all(group.promised == 0 for group in llm.engine.kv._groups)
-        preemptions = llm.engine.scheduler.num_preemptions
+        assert loaded.engine.kv.usage == 0
+        assert all(group.promised == 0 for group in loaded.engine.kv._groups)
+        preemptions = loaded.engine.scheduler.num_preemptions
         assert preemptions == 0 if policy == "guaranteed_no_evict" else preemptions > 10
         assert sum(request.finish_reason == "abort" for request in served) > requests // 20

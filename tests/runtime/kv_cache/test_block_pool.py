@@ -115,13 +115,3 @@ def test_whoever_shares_a_block_may_say_how_dear_it_is():
         pool.share(block, retention)
         pool.release([block])
     assert [pool.allocate() for _ in range(3)] == [second, third, first]
-
-
-def test_a_reset_pool_finds_nothing():
-    pool = BlockPool(2)
-    cached(pool, None, Retention(90))
-    pool.share(0)
-    pool.reset()
-    check_pool(pool, Counter())
-    assert pool.find(b"\0") is None
-    assert pool.num_free == 2

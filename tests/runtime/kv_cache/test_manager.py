@@ -118,19 +118,10 @@ def test_sizes_follow_the_budget():
     limits = Limits(max_batch_size=4, max_num_tokens=8, max_seq_len=64)
     kv = spec(full(100), sliding(8, 10))
     # one sequence: 16 blocks in the full group; window 8 and a step of 8 tokens touch at most 5 blocks
-    assert num_blocks(kv, limits, kv_cache_memory=10**9) == [64, 20]
-    assert num_blocks(kv, limits, kv_cache_memory=1650) == [16, 5]
-    assert num_blocks(kv, limits, kv_cache_memory=3000) == [29, 9]
+    assert num_blocks(kv, limits, 10**9, "kv_cache_memory") == [64, 20]
+    assert num_blocks(kv, limits, 1650, "kv_cache_memory") == [16, 5]
+    assert num_blocks(kv, limits, 3000, "kv_cache_memory") == [29, 9]
     with pytest.raises(EngineError, match="max_seq_len 64 needs 1650 bytes of KV cache, but kv_cache_memory is 1649"):
-        num_blocks(kv, limits, kv_cache_memory=1649)
+        num_blocks(kv, limits, 1649, "kv_cache_memory")
     with pytest.raises(EngineError, match=r"needs 1\.6 kB of KV cache, but kv_cache_memory is 900 B: allow more"):
-        num_blocks(kv, limits, kv_cache_memory=900)
-
-
-def test_the_default_size_is_a_share_of_the_memory(monkeypatch: pytest.MonkeyPatch):
-    limits = Limits(max_batch_size=4, max_num_tokens=8, max_seq_len=64)
-    monkeypatch.setattr("enginesmith.runtime.kv_cache.sizing.available_memory", lambda: 6400)
-    assert num_blocks(spec(full(100)), limits) == [32]
-    monkeypatch.setattr("enginesmith.runtime.kv_cache.sizing.available_memory", lambda: 3198)
-    with pytest.raises(EngineError, match="half of the memory available is 1599 bytes"):
-        num_blocks(spec(full(100)), limits)
+        num_blocks(kv, limits, 900, "kv_cache_memory")

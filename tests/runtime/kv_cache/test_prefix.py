@@ -105,13 +105,6 @@ class PrefixMachine(RuleBasedStateMachine):
         self.kv.free(sequence.blocks)
         assert not sequence.blocks.hashes
 
-    @rule()
-    def interrupted(self) -> None:
-        self.kv.reset()
-        self.sequences.clear()
-        for memory in self.memory:
-            memory.clear()
-
     @invariant()
     def the_books_are_right(self) -> None:
         check_blocks(self.kv, [sequence.blocks for sequence in self.sequences])

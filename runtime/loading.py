@@ -1,0 +1,78 @@
+"""From an engine folder to an engine that can be stepped."""
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..errors import EngineError
+from ..units import shown_size
+from .admission import Admission
+from .engine import Engine
+from .engine_dir import open_engine
+from .executors.registry import open_executor
+from .kv_cache.block_hash import BlockHasher
+from .kv_cache.manager import KvCacheManager
+from .kv_cache.sizing import num_blocks
+from .manifest import Limits, Manifest, Target
+from .memory import available_memory, total_memory
+from .runtime_config import RuntimeConfig
+from .tokenizer import NoTokenizer, Tokenizer, load_tokenizer
+
+log = logging.getLogger(__name__)
+
+_DEFAULT_SHARE = 0.5
+"""Part of the available memory that the KV cache may take when it is not told otherwise."""
+
+
+@dataclass(frozen=True)
+class LoadedEngine:
+    """An open engine, and what makes requests for it."""
+
+    manifest: Manifest
+    tokenizer: Tokenizer | NoTokenizer
+    engine: Engine
+    admission: Admission
+
+
+def load(path: str | Path, config: RuntimeConfig, *, verify: bool = True) -> LoadedEngine:
+    """Open an engine folder. Raises EngineError when it is damaged or does not fit this machine or these options."""
+    folder = open_engine(path, verify=verify)
+    manifest = folder.manifest
+    limits, kv_spec = _limits(manifest.limits, config), manifest.kv_cache
+    blocks = num_blocks(kv_spec, limits, *cache_memory(config, manifest.target))
+    tokenizer = load_tokenizer(folder.tokenizer)
+    if manifest.model.chat_template_error:
+        log.warning("%s: %s; chats are refused, prompts work", path, manifest.model.chat_template_error)
+    executor = open_executor(folder.path, manifest, blocks, config.threads)
+    long_rope_after = manifest.model.long_rope_after
+    hasher = BlockHasher(manifest.digest, kv_spec.block_size, long_rope_after) if config.prefix_cache else None
+    kv = KvCacheManager(kv_spec, blocks, limits.max_num_tokens, hasher)
+    engine = Engine(executor, kv, limits, config.capacity_policy, long_rope_after)
+    return LoadedEngine(manifest, tokenizer, engine, Admission(manifest, tokenizer, kv))
+
+
+def _limits(built: Limits, config: RuntimeConfig) -> Limits:
+    wanted = config.max_num_seqs
+    if wanted is None:
+        return built
+    if wanted > built.max_batch_size:
+        raise EngineError(
+            f"max_num_seqs must be at most {built.max_batch_size}, the engine's max_batch_size, got {wanted}; "
+            f"or rebuild with --max-batch-size {wanted}"
+        )
+    return replace(built, max_batch_size=wanted)
+
+
+def cache_memory(config: RuntimeConfig, target: Target) -> tuple[int, str]:
+    """Bytes that the KV cache may take, and what says so."""
+    if config.kv_cache_memory is not None:
+        return config.kv_cache_memory, "kv_cache_memory"
+    if config.memory_utilization is None:
+        return int(available_memory() * _DEFAULT_SHARE), "half of the memory available"
+    others = target.weights_bytes
+    left = int(total_memory() * config.memory_utilization) - others
+    return (
+        left,
+        f"what memory_utilization {config.memory_utilization:g} leaves beside {shown_size(others)} of weights "
+        "and activations",
+    )
