@@ -21,9 +21,10 @@ class Network:
     """A decoder over packed tokens: input_ids [T], position_ids [T], logits_rows [R] int64 -> logits [R, V] float32.
 
     `parameters` are all tensors a checkpoint of this architecture holds, shared ones once; those that the graph uses
-    are initializers of the same name without data. `tied` maps other names under which a checkpoint may store a tensor
-    to the name here: those of shared tensors, and older ones. `ignorable_unexpected` are regular expressions of tensors
-    a checkpoint may hold in addition. `base_prefix` is the prefix ("model") that a headless model's checkpoint lacks.
+    are initializers of the same name without data. `tied` maps other names of shared tensors, under which a checkpoint
+    may store them, to the name here; `converts`: Transformers renames, joins or cuts tensors when it loads a
+    checkpoint. `ignorable_unexpected` are regular expressions of tensors a checkpoint may hold in addition.
+    `base_prefix` is the prefix ("model") that a headless model's checkpoint lacks.
     Past `long_rope_after` tokens a sequence's positions have LONG_ROPE added, where that is not None.
     """
 
@@ -37,6 +38,7 @@ class Network:
     vocab_size: int
     num_layers: int
     long_rope_after: int | None = None
+    converts: bool = False
 
     @property
     def graph(self) -> ir.Graph:
@@ -66,6 +68,7 @@ class Network:
             "vocab_size": self.vocab_size,
             "num_layers": self.num_layers,
             "long_rope_after": self.long_rope_after,
+            "converts": self.converts,
         }
         _facts_path(path).write_text(json.dumps(facts))
 

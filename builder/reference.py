@@ -31,8 +31,7 @@ def load_dequantized(weights: Weights) -> Any:
     def values() -> dict[str, Any]:
         import torch
 
-        names = [*weights.tensors, *weights.stored]
-        return {name: torch.from_numpy(np.array(weights.reference(name), np.float32)) for name in names}
+        return {name: torch.from_numpy(np.array(weights.reference(name), np.float32)) for name in weights.names}
 
     return _load(weights.checkpoint, values)
 

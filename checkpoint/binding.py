@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..errors import CheckpointError, listed
+from .assembly import Assembly
 from .checkpoint import Checkpoint
 from .layouts.layout import QuantizedModules
 from .safetensors import DTYPES
@@ -38,21 +39,26 @@ def bind(
     ignorable_unexpected: Iterable[str] = (),
     base_prefix: str = "",
     quantized: QuantizedModules | None = None,
+    assembled: Mapping[str, Assembly] | None = None,
 ) -> dict[str, str]:
     """Map each parameter name to the checkpoint tensor that holds its value.
 
     A tensor matches by its exact name, or with `base_prefix` ("model.", "transformer.") added or taken away.
     `tied` maps an alias ("lm_head.weight") to the parameter that owns the value: a checkpoint may store either, or
     both if they are equal. Tensors the model does not use may match a regex of `ignorable_unexpected` (searched, as
-    Transformers does) or be a buffer that models compute themselves. Parameters that are `quantized` are left out, and
-    what is wrong with them is told with the rest. Raises one CheckpointError that lists every missing, unexpected,
-    wrongly shaped and wrongly typed tensor. Values are not read, except to compare tied ones.
+    Transformers does) or be a buffer that models compute themselves. Parameters that are `quantized`, or `assembled` of
+    other tensors, are left out, and what is wrong with them is told with the rest. Raises one CheckpointError that
+    lists every missing, unexpected, wrongly shaped and wrongly typed tensor. Values are not read, except to compare
+    tied ones.
     """
-    tied, quantized = tied or {}, quantized or QuantizedModules()
+    tied, quantized, assembled = tied or {}, quantized or QuantizedModules(), assembled or {}
     base_prefix = base_prefix.rstrip(".") + "." if base_prefix else ""
     offenders, bound, used = _Offenders(quantized=quantized.offenders), {}, set(quantized.used)
     for name, shape in parameters.items():
         if name in quantized.weights or name in quantized.failed:
+            continue
+        if name in assembled:
+            used.update(_assembled(checkpoint, assembled[name], tuple(shape), offenders))
             continue
         aliases = [alias for alias, owner in tied.items() if owner == name]
         stored = [found for each in (name, *aliases) if (found := _find(checkpoint, each, base_prefix))]
@@ -74,6 +80,17 @@ def bind(
     ]
     _raise_if_any(checkpoint, offenders)
     return bound
+
+
+def _assembled(checkpoint: Checkpoint, assembly: Assembly, shape: tuple[int, ...], offenders: _Offenders) -> list[str]:
+    """The tensors that a parameter is made of."""
+    names = assembly.names()
+    if assembly.shape != shape:
+        offenders.wrong_shape[f"expected {list(shape)}, found {list(assembly.shape)}"] += names
+    for name in names:
+        if (dtype := checkpoint.tensors[name].dtype) not in _FLOATS:
+            offenders.wrong_dtype[f"expected a floating-point type, found {dtype}"].append(name)
+    return names
 
 
 def _find(checkpoint: Checkpoint, name: str, base_prefix: str) -> str | None:

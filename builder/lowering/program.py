@@ -34,6 +34,8 @@ class PackedLayout(Protocol):
 class LinearWeight:
     """A weight packed for the linear kernels: [n, k] from `source` ([k, n] when `transposed`); gate and up when two.
 
+    `count`: of a mixture of experts, whose sources are [count, n, k] and lie one after the other; a token takes
+    `active` of them.
     `stored`: the same matrices in the integers or FP8 that the checkpoint holds, if the kernels take them as they are.
     `dequantized`: why they do not, if it holds any. `input_scale`: of inputs whose activation scheme is static.
     """
@@ -46,6 +48,8 @@ class LinearWeight:
     input_scale: float | None = None
     stored: tuple[StoredRows, ...] = ()
     dequantized: str = ""
+    count: int = 1
+    active: int = 1
     offset: int = -1
     nbytes: int = -1
 
@@ -234,7 +238,7 @@ class Program:
 
     def work(self) -> Work:
         """The work of one step."""
-        weights = sum(weight.nbytes for weight in self.linear_weights)
+        weights = sum(weight.nbytes * weight.active // weight.count for weight in self.linear_weights)
         return sum((call.work() for call in self.calls), Work(linear_bytes=weights))
 
     def table_bytes(self) -> int:

@@ -11,7 +11,7 @@ from ..build_options import BuildConfig
 from .dims import Shape, Symbol
 from .facts import Facts, Unsupported, product
 from .program import LinearWeight, PlainWeight, Program
-from .schemes import scheme_of_head, scheme_of_linear
+from .schemes import scheme_of_head, scheme_of_linear, scheme_of_router
 from .stored_rows import Stored, stored_rows
 from .views import Buffer, Home, View, contiguous, show
 
@@ -53,21 +53,43 @@ class ProgramWeights:
         self.constants.register_initializer(value)
         return self.plain_view(value)
 
-    def linear(self, sources: Sequence[ir.Value], *, transposed: bool = False, is_head: bool = False) -> LinearWeight:
+    def linear(
+        self,
+        sources: Sequence[ir.Value],
+        *,
+        transposed: bool = False,
+        is_head: bool = False,
+        is_router: bool = False,
+    ) -> LinearWeight:
         """The packed form of a static matrix, or of a gate and an up matrix."""
         key = (tuple(sources), transposed)
         if key not in self._linear:
             first, second = (dim.count for dim in self.facts.shape(sources[0]))
             n, k = (second, first) if transposed else (first, second)
             found = stored_rows(sources, self.stored)
-            scheme = LinearScheme(
-                self._scheme_of_plain(sources[0].name or "", k, is_head=is_head, is_stored=bool(found))
-            )
-            weight = LinearWeight(tuple(sources), n, k, scheme, transposed)
+            name = sources[0].name or ""
+            scheme = scheme_of_router(self.config) if is_router else self._scheme_of_plain(name, k, is_head, found)
+            weight = LinearWeight(tuple(sources), n, k, LinearScheme(scheme), transposed)
             if isinstance(found, str):
                 weight.dequantized = found
             else:
                 weight.stored, weight.scheme, weight.input_scale = found, found[0].scheme, found[0].input_scale
+            self._linear[key] = weight
+            self.program.linear_weights.append(weight)
+        return self._linear[key]
+
+    def experts(self, sources: Sequence[ir.Value], active: int) -> LinearWeight:
+        """The packed form of static matrices [E, N, K], or of gates and ups, of which a token takes `active`."""
+        key = (tuple(sources), active)
+        if key not in self._linear:
+            for source in sources:
+                if not self.facts.is_static(source):
+                    raise Unsupported(f"its weight {source.name!r} is not known at build time")
+            count, n, k = (dim.count for dim in self.facts.shape(sources[0]))
+            found = stored_rows(sources, self.stored)
+            scheme = LinearScheme(scheme_of_linear(self.config, sources[0].name or "", k))
+            weight = LinearWeight(tuple(sources), n, k, scheme, count=count, active=min(active, count))
+            weight.dequantized = found if isinstance(found, str) else ""
             self._linear[key] = weight
             self.program.linear_weights.append(weight)
         return self._linear[key]
@@ -78,11 +100,12 @@ class ProgramWeights:
             raise Unsupported(f"its weight {value.name!r} is not a matrix known at build time")
         return value
 
-    def _scheme_of_plain(self, name: str, k: int, *, is_head: bool, is_stored: bool) -> WeightScheme:
-        """The scheme of a weight of `k` inputs that the build rounds; `is_stored`: the checkpoint has it quantized."""
+    def _scheme_of_plain(self, name: str, k: int, is_head: bool, found: object) -> WeightScheme:
+        """The scheme of a weight of `k` inputs that the build rounds; `found`: what the checkpoint has quantized of
+        it."""
         if not is_head:
             return scheme_of_linear(self.config, name, k)
-        others = not is_stored and any(weight.scheme is not None for weight in self.stored.values())
+        others = not found and any(weight.scheme is not None for weight in self.stored.values())
         return scheme_of_head(self.config, others_quantized=others)
 
 

@@ -27,6 +27,11 @@ def scheme_of_linear(config: BuildConfig, name: str, k: int) -> WeightScheme:
     return WeightScheme(WeightType(config.weights), config.group_size or 0)
 
 
+def scheme_of_router(config: BuildConfig) -> WeightScheme:
+    """The scheme of a layer that chooses experts: never rounded, for it is small, and no choice is nearly right."""
+    return WeightScheme(WeightType(config.dtype))
+
+
 def scheme_of_head(config: BuildConfig, *, others_quantized: bool) -> WeightScheme:
     """The scheme of the layer that makes the logits; `others_quantized`: the checkpoint holds others quantized.
 

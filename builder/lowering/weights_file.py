@@ -35,7 +35,7 @@ def plan_weights(program: Program, layout_of: LayoutOf) -> None:
         weight.buffer.offset = offset
         offset += align(weight.nbytes)
     for weight in program.linear_weights:
-        weight.offset, weight.nbytes = offset, layout_of(weight).nbytes
+        weight.offset, weight.nbytes = offset, layout_of(weight).nbytes * weight.count
         offset += align(weight.nbytes)
     program.weights_bytes = max(offset, 64)
 
@@ -85,13 +85,18 @@ def _release(mapped: mmap.mmap, offset: int, nbytes: int) -> None:
 
 
 def _write_linear(weight: LinearWeight, layout: PackedLayout, out: np.ndarray, read: Read) -> None:
-    sources = weight.stored or [_rows_of(source, weight, read) for source in weight.sources]
-    layout.pack(sources[0], out, *sources[1:])
+    for expert, part in enumerate(out.reshape(weight.count, layout.nbytes)):
+        sources = weight.stored or [_rows_of(source, weight, expert, read) for source in weight.sources]
+        layout.pack(sources[0], part, *sources[1:])
 
 
-def _rows_of(source: ir.Value, weight: LinearWeight, read: Read) -> Rows:
+def _rows_of(source: ir.Value, weight: LinearWeight, expert: int, read: Read) -> Rows:
     def rows(first: int, last: int) -> np.ndarray | QuantizedWeight:
-        values = _finite(derived.rows(source, first, last, read, transposed=weight.transposed), source)
+        if len(source.shape or ()) == 3:
+            values = derived.rows_of(source, expert, first, last, read)
+        else:
+            values = derived.rows(source, first, last, read, transposed=weight.transposed)
+        values = _finite(values, source)
         scheme = weight.scheme.weight
         if scheme.type is WeightType.FP8:
             return fp8.quantize(values, scheme)

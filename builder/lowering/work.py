@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Work:
-    """Bytes of weights that every step reads, and operations (a multiply-add is two).
+    """Bytes of weights that every step reads, and operations (a multiply-add is two). Of a mixture of experts the bytes
+    are those of one token's; a step of several may read more.
 
     `token_ops`: linear layers, for each token of a step; `logits_ops`: the head, for each row of logits;
     `attention_ops`: attention of all layers, for each pair of a query token and a token it sees (windows disregarded).

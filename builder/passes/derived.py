@@ -87,6 +87,12 @@ def rows(value: ir.Value, first: int, last: int, read: Read, *, transposed: bool
     return np.ascontiguousarray(_region(value, ((first, last), *box[1:]), read), dtype=np.float32)
 
 
+def rows_of(value: ir.Value, index: int, first: int, last: int, read: Read) -> np.ndarray:
+    """Rows [first, last) of the matrix at `index` of a derived value [E, N, K], as `rows` gives them."""
+    box = ((index, index + 1), (first, last), _whole(value)[2])
+    return np.ascontiguousarray(_region(value, box, read)[0], dtype=np.float32)
+
+
 def _whole(value: ir.Value) -> Box:
     shape = static_dims(value)
     if shape is None:

@@ -1,7 +1,8 @@
 """Merge Linears that read the same input (queries, keys and values) into one.
 
 Requires: gated MLPs, activations and residuals already fused: what is left is plain.
-Ensures: no two plain Linears, equally transposed, read the same value: one Linear over a derived Concat of their
+Ensures: no two plain Linears, equally transposed, read the same value, routers of experts apart, whose weights are
+stored otherwise: one Linear over a derived Concat of their
 weights and biases (zeros where one has none) does, and a Split on the last axis hands out its parts. Counts Linears.
 """
 
@@ -13,15 +14,16 @@ import onnx_ir as ir
 
 from . import graph as g
 from .linear import Linear, linear_before, read_linear
+from .router import is_router
 from .splits import split_before
 
 
 def merge_linears(graph: ir.Graph) -> int:
-    groups: dict[tuple[ir.Value, bool], list[Linear]] = defaultdict(list)
+    groups: dict[tuple[ir.Value, bool, bool], list[Linear]] = defaultdict(list)
     for node in graph:
         linear = read_linear(node)
         if linear is not None and linear.is_plain and not linear.output.is_graph_output():
-            groups[linear.x, linear.transposed].append(linear)
+            groups[linear.x, linear.transposed, is_router(linear.output)].append(linear)
     return sum(_merge(graph, group) for group in groups.values() if len(group) > 1)
 
 

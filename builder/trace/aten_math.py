@@ -132,6 +132,13 @@ def _paged_attention(c: Converter, node: FxNode) -> Value:
     return c.emit("PagedAttention", [q, k, v, sinks], domain=DOMAIN, **attributes)
 
 
+@handles("enginesmith.experts")
+def _experts(c: Converter, node: FxNode) -> Value:
+    *inputs, activation, limit, up_offset = node.args
+    attributes = {"activation": activation, "limit": limit, "up_offset": up_offset}
+    return c.emit("Experts", inputs, domain=DOMAIN, **attributes)
+
+
 @handles("enginesmith.rms_norm")
 def _own_rms_norm(c: Converter, node: FxNode) -> Value:
     x, weight, epsilon, offset = node.args

@@ -24,17 +24,8 @@ def checkpoint_parameters(model: nn.Module, tied: dict[str, str]) -> dict[str, P
     return {name: Parameter(name, shape) for name, shape in state.items()}
 
 
-def older_names(model: nn.Module, parameters: dict[str, Parameter]) -> dict[str, str]:
-    """Older name -> name here, for tensors that Transformers renames when it loads a checkpoint."""
+def converts(model: nn.Module) -> bool:
+    """Whether Transformers renames, joins or cuts tensors when it loads a checkpoint of the model."""
     from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import WeightRenaming
 
-    transforms = get_model_conversion_mapping(model, add_legacy=False)  # type: ignore[arg-type]
-    backwards = [transform.reverse_transform() for transform in transforms if type(transform) is WeightRenaming]
-    older: dict[str, str] = {}
-    for name in parameters:
-        for transform in backwards:
-            old, _ = transform.rename_source_key(name)
-            if old not in parameters:
-                older[old] = name
-    return older
+    return bool(get_model_conversion_mapping(model, add_legacy=False))  # type: ignore[arg-type]

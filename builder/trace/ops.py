@@ -13,6 +13,8 @@ _SCHEMAS = (
     "paged_attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, int cache_layer, float scale, int window, "
     "float softcap, int causal, int chunk) -> Tensor",
     "linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
+    "experts(Tensor x, Tensor indices, Tensor weights, Tensor? gate, Tensor up, Tensor down, Tensor? gate_bias, "
+    "Tensor? up_bias, Tensor? down_bias, str activation, float limit, float up_offset) -> Tensor",
     "rms_norm(Tensor x, Tensor? weight, float epsilon, float offset) -> Tensor",
     "rotary_embedding(Tensor x, Tensor cos, Tensor sin, str style, int rotary_dim, int cos_stride, int heads_axis, "
     "str cos_layout) -> Tensor",
@@ -26,6 +28,11 @@ for _schema in _SCHEMAS:
 @torch.library.register_fake(f"{DOMAIN}::paged_attention", lib=_library)
 def _(q: Tensor, k: Tensor, v: Tensor, *_: object) -> Tensor:
     return q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3])
+
+
+@torch.library.register_fake(f"{DOMAIN}::experts", lib=_library)
+def _(x: Tensor, *_: object) -> Tensor:
+    return x.new_empty(x.shape)
 
 
 @torch.library.register_fake(f"{DOMAIN}::rms_norm", lib=_library)

@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ...errors import UnsupportedModelError, reason, shown
 from ...units import shown_size
-from . import attention
+from . import attention, experts
 from .config_facts import cleaned
 from .rope_update import freeze_rope
 
@@ -53,9 +53,11 @@ def make_skeleton(config: Mapping[str, Any], length: int, attention_name: str = 
     """
     model_class, hf_config = causal_class(config)
     attention.register_attention()
+    experts.register_experts()
     try:
         with torch.device("meta"):
-            model = model_class._from_config(hf_config, dtype=torch.float32, attn_implementation=attention_name)
+            names = {"attn_implementation": attention_name, "experts_implementation": experts.NAME}
+            model = model_class._from_config(hf_config, dtype=torch.float32, **names)
         model.eval().requires_grad_(False)
         model.tie_weights()
         _require_small_buffers(model)

@@ -41,6 +41,8 @@ def store(key: str, network: Network) -> None:
 
 def _source_digest() -> str:
     digest = hashlib.sha256()
-    for path in [*sorted(Path(__file__).parent.glob("*.py")), Path(__file__).parents[1] / "network.py"]:
+    builder = Path(__file__).parents[1]
+    stored = [builder / "network.py", builder.parent / "checkpoint" / "assembly.py"]  # what caches hold
+    for path in [*sorted(Path(__file__).parent.glob("*.py")), *stored]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

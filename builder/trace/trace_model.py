@@ -39,7 +39,7 @@ def trace_model(config: dict[str, Any], max_seq_len: int, progress: Progress) ->
     return Network(
         model=ir.Model(graph, ir_version=11, producer_name="enginesmith"),
         parameters=parameters,
-        tied=checkpoint_names.older_names(model, parameters) | tied,
+        tied=tied,
         ignorable_unexpected=list(getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()),
         config=config,
         architecture=type(model).__name__,
@@ -47,6 +47,7 @@ def trace_model(config: dict[str, Any], max_seq_len: int, progress: Progress) ->
         vocab_size=int(graph.outputs[0].shape[1]),  # type: ignore[index,arg-type]
         num_layers=sum(node.op_type == "PagedAttention" for node in graph),
         long_rope_after=long_rope_after,
+        converts=checkpoint_names.converts(model),
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from step_engine import StepEngine, logits_of
-from tiny_models import FAMILIES
+from tiny_models import FAMILIES, MIXTURES
 
 from enginesmith.builder.build import build
 from enginesmith.builder.build_options import BuildConfig
@@ -25,7 +25,7 @@ LENGTH = 40  # longer than every sliding window of FAMILIES, and than a block of
 Checkpoint = Callable[[str], Path]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=[*FAMILIES, *MIXTURES])
 def family(request: pytest.FixtureRequest, tiny_checkpoint: Checkpoint, tmp_path_factory) -> Iterator["Built"]:
     folder = tiny_checkpoint(request.param)
     output = tmp_path_factory.mktemp("engines") / request.param

@@ -23,6 +23,7 @@ _PRELUDE = """\
 #include "embedding/cpu/embedding.h"
 #include "engine/loops.h"
 #include "engine/runtime.h"
+#include "experts/cpu/experts.h"
 #include "gated_mlp/cpu/gated_mlp.h"
 #include "linear/cpu/linear.h"
 #include "norm/cpu/norm.h"

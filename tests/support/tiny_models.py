@@ -86,20 +86,44 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+_MOE: dict[str, Any] = {"moe_intermediate_size": 40, "num_experts_per_tok": 2, "head_dim": 16}
+MIXTURES: dict[str, dict[str, Any]] = {
+    "mixtral": _family("mixtral", "MixtralForCausalLM", num_local_experts=5, num_experts_per_tok=2),
+    "qwen2_moe": _family(
+        "qwen2_moe", "Qwen2MoeForCausalLM", **_MOE, num_experts=6, shared_expert_intermediate_size=48,
+        norm_topk_prob=True,
+    ),
+    "gpt_oss": _family(
+        "gpt_oss", "GptOssForCausalLM", num_local_experts=5, num_experts_per_tok=2, head_dim=16, sliding_window=4,
+        layer_types=["sliding_attention", "full_attention"],
+    ),
+    "glm4_moe": _family(
+        "glm4_moe", "Glm4MoeForCausalLM", **_MOE, n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=1,
+        first_k_dense_replace=1, routed_scaling_factor=1.5, norm_topk_prob=True,
+    ),
+}  # fmt: skip
+"""Mixtures of experts, whose checkpoints are written with the tensors' names as published."""
+
+
 def write_checkpoint(family: str, folder: Path) -> Path:
     """config.json and model.safetensors (float32) of a family in `folder`: always the same bytes."""
     import torch
     from safetensors.torch import save_file
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-    config = FAMILIES[family]
+    config = {**FAMILIES, **MIXTURES}[family]
     made = CONFIG_MAPPING[config["model_type"]].from_dict(config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int.from_bytes(hashlib.sha256(family.encode()).digest()[:4], "little"))
         model = AutoModelForCausalLM.from_config(made, dtype=torch.float32, attn_implementation="eager").eval()
         with torch.no_grad():
-            for parameter in model.parameters():  # biases and norms too, lest one that is lost goes unseen
+            # Biases, norms and stored buffers too, lest one that is lost goes unseen.
+            stored = [tensor for name, tensor in model.named_buffers() if name in model.state_dict()]
+            for parameter in [*model.parameters(), *(tensor for tensor in stored if tensor.is_floating_point())]:
                 parameter.add_(torch.randn_like(parameter) * (0.2 if parameter.ndim == 1 else 0.05))
+    if family in MIXTURES:
+        model.save_pretrained(folder)
+        return folder
     folder.mkdir(parents=True, exist_ok=True)
     tied = model.all_tied_weights_keys
     state = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if name not in tied}

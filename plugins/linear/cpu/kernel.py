@@ -12,6 +12,7 @@ from ....builder.lowering.program import LinearWeight, Tactic
 from ....builder.lowering.views import View
 from ....builder.lowering.work import Work
 from ....builder.passes.head import makes_logits
+from ....builder.passes.router import is_router
 from ....builder.targets.cpu.source.call import CpuCall
 from ....builder.targets.cpu.source.spelling import float_literal, largest, size
 from ....builder.targets.cpu.source.writer import Writer
@@ -61,7 +62,9 @@ def _lower(lowering: Lowering, node: ir.Node) -> None:
     values, weights, out = lowering.values, lowering.weights, node.outputs[0]
     rows = values.matrix(values.view(x))
     transposed = bool(attributes.transposed)
-    packed = weights.linear([weights.matrix(weight)], transposed=transposed, is_head=makes_logits(out))
+    packed = weights.linear(
+        [weights.matrix(weight)], transposed=transposed, is_head=makes_logits(out), is_router=is_router(out)
+    )
     y = values.new(out)
     call = LinearCall(
         name=path_of(node),
