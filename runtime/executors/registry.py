@@ -9,7 +9,7 @@ from ...errors import EngineError, shown
 from ..manifest import Manifest, Target
 from .executor import Executor
 
-_MODULES = {"cpu": "cpu_backend"}
+_MODULES = {"cpu": "cpu_backend", "cuda": "cuda.backend"}
 
 
 class Backend(Protocol):

@@ -25,7 +25,7 @@ MAX_SEQ_LEN = 64
 
 
 def packed_layout(weight: LinearWeight) -> PackedLayout:
-    from enginesmith.plugins.linear.cuda.packing import layout_of_weight
+    from enginesmith.plugins.linear.cuda.packing import layout_of_weight  # pyright: ignore[reportMissingImports]
 
     return layout_of_weight(weight)
 

@@ -87,7 +87,7 @@ def _argument(plain: Any) -> Any:
     def convert(value: Any) -> Any:
         if not isinstance(value, Pointer):
             return plain(value)
-        kind = tl.str_to_ty("*" + value.dtype, None)
+        kind: Any = tl.str_to_ty("*" + value.dtype, None)
         return tl.tensor(interpreter.TensorHandle(np.array([value.data_ptr()], np.uint64), kind), kind)
 
     return convert

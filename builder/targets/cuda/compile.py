@@ -10,21 +10,31 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from ....atomic import temporary_folder
 from ....errors import ToolchainError
 from ....kept import find, keep
 from ....runtime.threads import physical_cores
+from .source.generated import GENERATED
 from .specialize import Specialization
 
 CUBIN, FACTS = "kernel.cubin", "facts.json"
-_KIND = "cubins"
+KIND = "cubins"
 _WORKER = f"{__package__}.compile_worker"
 
 
 def compiler_name() -> str:
     """What compiles, with its version."""
     return f"triton {version('triton')}"
+
+
+def assembler_version(sm: int) -> int:
+    """The CUDA of the assembler that Triton uses for a compute capability, 13040 for 13.4."""
+    from triton.backends.nvidia.compiler import get_ptxas
+
+    major, minor = get_ptxas(sm).version.split(".")[:2]
+    return 1000 * int(major) + 10 * int(minor)
 
 
 @dataclass
@@ -44,7 +54,7 @@ class Compilation:
             thread.join()
         if self._errors:
             raise ToolchainError(self._errors[0])
-        folders = {key: find(_KIND, key) for key in self.kernels}
+        folders = {key: find(KIND, key) for key in self.kernels}
         gone = [self.kernels[key].source for key, folder in folders.items() if folder is None]
         if gone:
             raise ToolchainError(f"the compilation of {gone[0]} was stopped; build again")
@@ -88,7 +98,7 @@ class Compilation:
         try:
             with temporary_folder() as folder:
                 _ask(worker, kernel, folder)
-                keep(_KIND, key, lambda kept: shutil.copytree(folder, kept, dirs_exist_ok=True))
+                keep(KIND, key, lambda kept: shutil.copytree(folder, kept, dirs_exist_ok=True))
         except Exception as error:
             self._errors.append(f"{compiler_name()} could not compile {kernel.source} for sm_{kernel.sm}: {error}")
 
@@ -97,16 +107,7 @@ def _ask(worker: "subprocess.Popen[str]", kernel: Specialization, folder: Path) 
     """One job of compile_worker.py, its facts beside the cubin in `folder`."""
     assert worker.stdin is not None
     assert worker.stdout is not None
-    module = kernel.function.fn.__module__
-    generated = module.startswith("enginesmith_generated_")
-    job = {
-        "module": module,
-        "file": kernel.function.fn.__code__.co_filename if generated else "",
-        "function": kernel.function.fn.__name__,
-        "output": str(folder),
-        **kernel.facts(),
-    }
-    worker.stdin.write(json.dumps(job) + "\n")
+    worker.stdin.write(json.dumps({**job_of(kernel), "output": str(folder)}) + "\n")
     worker.stdin.flush()
     line = worker.stdout.readline()
     if not line:
@@ -117,8 +118,15 @@ def _ask(worker: "subprocess.Popen[str]", kernel: Specialization, folder: Path) 
     (folder / FACTS).write_text(json.dumps(answer))
 
 
+def job_of(kernel: Specialization) -> dict[str, Any]:
+    """A kernel as JSON has it: where its function is, and what it is specialised for."""
+    function = kernel.function.fn
+    file = function.__code__.co_filename if function.__module__.startswith(GENERATED) else ""
+    return {"module": function.__module__, "file": file, "function": function.__name__, **kernel.facts()}
+
+
 def start_compiling(kernels: Mapping[str, Specialization]) -> Compilation:
     """Begin to compile those that the cache does not have."""
     compilation = Compilation(kernels)
-    compilation._start([key for key in kernels if find(_KIND, key) is None])
+    compilation._start([key for key in kernels if find(KIND, key) is None])
     return compilation

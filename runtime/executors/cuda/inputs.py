@@ -40,8 +40,8 @@ class StepInputs:
             self._offsets[name] = end
             end += -(-length // _ALIGNED) * _ALIGNED
         self.nbytes = 4 * end
-        self._own = array("i", bytes(4 * end)) if address is None else None
-        self.address = self._own.buffer_info()[0] if self._own is not None else address
+        self._own = array("i", bytes(4 * end)) if address is None else array("i")
+        self.address: int = self._own.buffer_info()[0] if address is None else address
         integers = (ctypes.c_int32 * end).from_address(self.address)
         self._data = memoryview(integers).cast("B").cast("i")
         self._positions = array("i", range(limits.max_seq_len))

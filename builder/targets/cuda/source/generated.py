@@ -20,6 +20,8 @@ from enginesmith.plugins.cuda.elementary import gelu, gelu_tanh, nearest, power,
 
 """
 _FILE = "kernel.py"
+GENERATED = "enginesmith_generated_"
+"""How the names of their modules begin."""
 
 
 @cache
@@ -36,7 +38,7 @@ def kernel_of(source: str, name: str) -> Any:
 @cache
 def load_module(path: Path) -> Any:
     """The module in a file, under a name made of its folder's."""
-    name = f"enginesmith_generated_{path.parent.name}"
+    name = GENERATED + path.parent.name
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None

@@ -237,8 +237,8 @@ def _scatter_elements(call: ScatterElementsCall, context: Context) -> Launch:
 
 def _without(view: View, axis: int) -> View:
     """A view at 0 along an axis."""
-    shape, strides = (part[:axis] + part[axis + 1 :] for part in (view.shape, view.strides))
-    return View(view.buffer, shape, strides, view.offset)
+    shape, strides = view.shape, view.strides
+    return View(view.buffer, shape[:axis] + shape[axis + 1 :], strides[:axis] + strides[axis + 1 :], view.offset)
 
 
 def _pick(body: Body, loaded: str, length: Dim) -> None:

@@ -1,0 +1,158 @@
+"""A network and options in; a program with addresses, its kernels, and its table of launches out."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ....checkpoint.layouts.kv_cache import KvScales
+from ....plugins.discovery import kernels
+from ....progress import Progress
+from ....runtime.executors.cuda import launches as table
+from ....runtime.executors.cuda.facts import CudaFacts
+from ...build_options import BuildConfig
+from ...lowering.dims import Dim, Symbol
+from ...lowering.lower import lower
+from ...lowering.memory_plan import plan_memory
+from ...lowering.program import AxisCall, LinearWeight, PackedLayout, Program, Tactic
+from ...lowering.stored_rows import Stored
+from ...lowering.views import Buffer, DType, View
+from ...lowering.weights_file import plan_weights, write_weights
+from ...passes.derived import Read
+from ..target import WEIGHTS, Plan
+from .compile import CUBIN, FACTS, Compilation, assembler_version, compiler_name, start_compiling
+from .narrow import narrow
+from .schedule import PlannedLaunch, context_of, schedule
+from .source.call import Context, CudaCall
+from .specialize import Specialization
+
+if TYPE_CHECKING:
+    from ...network import Network
+
+TABLE = "launches.json"
+
+
+@dataclass(frozen=True)
+class CudaCompilation:
+    """A compilation whose cubins and table of launches go into an engine's folder."""
+
+    running: Compilation
+    plan: "CudaPlan"
+    folder: Path
+
+    @property
+    def cached(self) -> bool:
+        return self.running.cached
+
+    def wait(self) -> None:
+        found = self.running.wait()
+        made = []
+        for number, (key, folder) in enumerate(found.items()):
+            (self.folder / cubin_name(number)).write_bytes((folder / CUBIN).read_bytes())
+            made.append(_kernel(number, self.plan.kernels[key], json.loads((folder / FACTS).read_text())))
+        written = self.plan.launch_table(tuple(made)).to_json()
+        (self.folder / TABLE).write_text(json.dumps(written, indent=1) + "\n")
+
+    def cancel(self) -> None:
+        self.running.cancel()
+
+
+@dataclass(frozen=True)
+class CudaPlan(Plan):
+    """A program for one compute capability: its kernels by key, and its launches in order."""
+
+    context: Context
+    kernels: dict[str, Specialization]
+    launches: tuple[PlannedLaunch, ...]
+    logits: int
+    tokens: int
+
+    @property
+    def folder(self) -> str:
+        return f"cuda/sm_{self.context.sm}"
+
+    def start_compiling(self, folder: Path) -> CudaCompilation:
+        target = folder / self.folder
+        target.mkdir(parents=True)
+        return CudaCompilation(start_compiling(self.kernels), self, target)
+
+    def pack(self, folder: Path, read: Read, progress: Progress) -> None:
+        write_weights(folder / WEIGHTS, self.program, layout_of_weight, read, progress)
+
+    def tactics(self) -> list[Tactic]:
+        calls = (call for call in self.program.calls if isinstance(call, CudaCall))
+        return [tactic for call in calls if (tactic := call.tactic(self.context)) is not None]
+
+    def facts(self) -> CudaFacts:
+        return CudaFacts(
+            name="cuda",
+            weights=WEIGHTS,
+            weights_bytes=self.program.weights_bytes,
+            sm=self.context.sm,
+            launches=f"{self.folder}/{TABLE}",
+            cubins=tuple(f"{self.folder}/{cubin_name(number)}" for number in range(len(self.kernels))),
+            arena_bytes=self.program.arena_bytes,
+            compiler=compiler_name(),
+            cuda=assembler_version(self.context.sm),
+            batch_invariant=True,
+        )
+
+    def launch_table(self, made: tuple[table.Kernel, ...]) -> table.LaunchTable:
+        """The table of launches of kernels that were made in the order of `kernels`."""
+        numbers = {key: number for number, key in enumerate(self.kernels)}
+        launches = tuple(
+            table.Launch(item.node, numbers[item.kernel], item.grid, item.arguments, item.when)
+            for item in self.launches
+        )
+        return table.LaunchTable(made, launches, self.logits, self.tokens)
+
+
+def layout_of_weight(weight: LinearWeight) -> PackedLayout:
+    """How the kernels' weights lie."""
+    from ....plugins.linear.cuda.packing import layout_of_weight  # pyright: ignore[reportMissingImports]
+
+    return layout_of_weight(weight)
+
+
+def cubin_name(number: int) -> str:
+    return f"kernel_{number}.cubin"
+
+
+def _kernel(number: int, kernel: Specialization, facts: dict[str, Any]) -> table.Kernel:
+    return table.Kernel(
+        file=cubin_name(number),
+        source=kernel.source,
+        constants=kernel.constants,
+        signature=kernel.signature,
+        **facts,
+    )
+
+
+def plan(
+    network: "Network",
+    config: BuildConfig,
+    sm: int,
+    max_seq_len: int,
+    stored: Stored | None = None,
+    kv_scales: Mapping[str, KvScales] | None = None,
+) -> CudaPlan:
+    """Lower `network`, give every buffer and weight its place, and list the launches of a step."""
+    program = lower(network, config, kernels("cuda"), stored, kv_scales)
+    tokens = _add_likeliest_tokens(program)
+    narrow(program)
+    plan_memory(program, config.max_num_tokens, config.max_batch_size)
+    plan_weights(program, layout_of_weight)
+    context = context_of(program, config, sm, max_seq_len)
+    found, launches = schedule(program, context, compiler_name())
+    assert program.logits is not None
+    places = program.logits.buffer.offset, tokens.buffer.offset
+    return CudaPlan(program, config, max_seq_len, context, found, launches, *places)
+
+
+def _add_likeliest_tokens(program: Program) -> View:
+    """The last call of a step: the likeliest token of every row of logits, int32 [R]."""
+    assert program.logits is not None
+    tokens = View(Buffer("tokens", DType.I32, Symbol.ROWS, 1), (Dim(1, Symbol.ROWS),), (1,))
+    program.calls.append(AxisCall("sampling.greedy", "arg_max", program.logits, tokens))
+    return tokens

@@ -1,0 +1,41 @@
+"""Engines for NVIDIA GPUs: what they need of a machine, and how they are opened."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ....errors import EngineError
+from ...manifest import Manifest
+from ..executor import Executor
+from .device import find_device, shown_version
+from .executor import CudaExecutor
+from .facts import CudaFacts, cuda_facts
+
+FACTS = CudaFacts
+
+
+def check_machine(path: Path, manifest: Manifest) -> None:
+    facts, device = cuda_facts(manifest), find_device()
+    rebuild = f"enginesmith build CHECKPOINT --target cuda --sm {device.sm} -o {path}"
+    if device.sm != facts.sm:
+        raise EngineError(
+            f"{path} was built for GPUs of compute capability {facts.sm / 10:.1f}, but {device.name} has "
+            f"{device.sm / 10:.1f}; rebuild it: {rebuild}"
+        )
+    if device.driver // 1000 < facts.cuda // 1000:
+        raise EngineError(
+            f"{path} was compiled by CUDA {shown_version(facts.cuda)}, but this machine's driver knows CUDA "
+            f"{device.shown_driver}; install a driver for CUDA {facts.cuda // 1000}, or rebuild with an older "
+            f"triton: {rebuild}"
+        )
+
+
+def describe(target: CudaFacts) -> dict[str, str]:
+    return {
+        "compute capability": f"{target.sm / 10:.1f}",
+        "kernels": f"{len(target.cubins)}, by {target.compiler} for drivers of CUDA {target.cuda // 1000} or newer",
+        "batch invariance": "a request's output never depends on the others" if target.batch_invariant else "none",
+    }
+
+
+def open_executor(path: Path, manifest: Manifest, num_blocks: Sequence[int], threads: int | None) -> Executor:
+    return CudaExecutor(path, manifest, num_blocks)
