@@ -69,7 +69,7 @@ class LlGuidance:
         from llguidance import LLMatcher, LLParserLimits
 
         from enginesmith.runtime.structured_output.grammar_process import LIMITS
-        from enginesmith.runtime.structured_output.grammar_sandbox import JSON_OPTIONS
+        from enginesmith.runtime.structured_output.json_options import JSON_OPTIONS
 
         grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=JSON_OPTIONS)
         limits = LLParserLimits(**LIMITS, verbose_errors=False)

@@ -22,6 +22,7 @@ ALLOWED = {
     "recipes": {"builder", "measure", "runtime", "quantization", "checkpoint", "plugins"},
     "builder": {"measure", "runtime", "quantization", "checkpoint", "plugins"},
     "measure": {"runtime", "quantization", "checkpoint", "plugins"},
+    "serve": {"runtime"},
     "runtime": {"quantization", "checkpoint", "plugins"},
     "quantization": {"checkpoint", "plugins"},
     "plugins": set(),

@@ -45,5 +45,8 @@ class GrammarConstraint:
         self._stale = False
 
     def _check(self) -> None:
-        if error := self._matcher.get_error():
+        error = self._matcher.get_error()
+        if error.startswith("NoExtension"):
+            raise RequestError("structured_outputs: no token of this model's spells what the grammar asks for next")
+        if error:
             raise RequestError(f"structured_outputs: the grammar is too complex: {reason(RuntimeError(error))}")

@@ -6,6 +6,7 @@ from typing import Any
 from ...errors import ParameterError, reason
 from ...units import shown_size
 from ..sandbox_process import Ended, Refused, SandboxProcess, packed
+from .json_options import JSON_OPTIONS
 from .params import GrammarSource
 
 MAX_SECONDS = 5.0
@@ -26,7 +27,7 @@ class GrammarProcess(SandboxProcess):
         name = f"structured_outputs.{source.kind}"
         try:
             thinking = source.thinking and tuple(source.thinking)
-            return self.ask(packed((source.kind, source.text, thinking, LIMITS), MAX_SECONDS))
+            return self.ask(packed((source.kind, source.text, thinking, JSON_OPTIONS, LIMITS), MAX_SECONDS))
         except Refused as refused:
             raise ParameterError(name, f"cannot be compiled: {reason(refused)}") from None
         except Ended as ended:

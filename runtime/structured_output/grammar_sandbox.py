@@ -15,19 +15,14 @@ from llguidance.gbnf_to_lark import any_to_lark
 _MAX_COMPLAINT = 500
 _MAX_STACK = 4 << 20  # half of what the threads of the server have
 
-# At most a line break and an indentation: a model may not go on with blanks for ever.
-JSON_OPTIONS: Any = {
-    "whitespace_pattern": r" |\n[ \t]{0,40}",
-    "lenient": False,  # keywords that would be ignored are errors
-    "coerce_one_of": False,
-}
 
-
-def answer(kind: str, text: str, thinking: tuple[str, str, bool] | None, limits: dict[str, Any]) -> tuple[bool, str]:
+def answer(
+    kind: str, text: str, thinking: tuple[str, str, bool] | None, json_options: Any, limits: dict[str, Any]
+) -> tuple[bool, str]:
     """Whether a GrammarSource compiles, and its grammar, or what ails it."""
     resource.setrlimit(resource.RLIMIT_STACK, (_MAX_STACK, resource.getrlimit(resource.RLIMIT_STACK)[1]))
     try:
-        grammar = _grammar(kind, text)
+        grammar = _grammar(kind, text, json_options)
         if thinking is not None:
             grammar = _after_thinking(grammar, *thinking)
         failed, complaints = LLMatcher.validate_grammar_with_warnings(
@@ -42,9 +37,9 @@ def answer(kind: str, text: str, thinking: tuple[str, str, bool] | None, limits:
     return (False, complaints[0][:_MAX_COMPLAINT]) if failed else (True, grammar)
 
 
-def _grammar(kind: str, text: str) -> str:
+def _grammar(kind: str, text: str, json_options: Any) -> str:
     if kind == "json":
-        return LLMatcher.grammar_from_json_schema(text, overrides=JSON_OPTIONS)
+        return LLMatcher.grammar_from_json_schema(text, overrides=json_options)
     if kind == "regex":
         return LLMatcher.grammar_from_regex(text)
     if kind == "choice":

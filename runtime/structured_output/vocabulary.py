@@ -42,12 +42,18 @@ class _Tokens:
                 return token_ids
         except EnginesmithError:
             pass
-        return self.vocabulary.greedy_tokenize(text)
+        token_ids = self.vocabulary.greedy_tokenize(text)
+        while not text.encode().startswith(self._bytes(token_ids)):  # what no token spells was left out
+            del token_ids[len(token_ids) // 2 :]
+        return token_ids
 
     def _spells(self, token_ids: Sequence[int], text: str) -> bool:
         if any(token >= len(self.tokens) or token in self._special for token in token_ids):
             return False
-        return b"".join(self.tokens[token] for token in token_ids) == text.encode()
+        return self._bytes(token_ids) == text.encode()
+
+    def _bytes(self, token_ids: Sequence[int]) -> bytes:
+        return b"".join(self.tokens[token] for token in token_ids)
 
     def _length_of_lead(self, token_ids: Sequence[int]) -> int:
         return next((at for at, token in enumerate(token_ids, 1) if self.tokens[token].endswith(_LEAD.encode())), 0)

@@ -24,7 +24,7 @@ class GrammarModel:
 
     def allowed(self, constraint: GrammarConstraint) -> np.ndarray:
         """Ids that may come next, ascending."""
-        words = (ctypes.c_uint32 * -(-VOCAB // 32)).from_address(constraint.mask())
+        words = ctypes.string_at(constraint.mask(), -(-VOCAB // 32) * 4)
         return np.flatnonzero(np.unpackbits(np.frombuffer(words, np.uint8), bitorder="little"))
 
     def accepts(self, constraint: GrammarConstraint, text: str) -> bool:

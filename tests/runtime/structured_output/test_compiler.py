@@ -2,9 +2,11 @@
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+from char_tokenizer import write_char_tokenizer
 from grammar_model import VOCAB, GrammarModel
 
 from enginesmith.errors import ParameterError, RequestError
@@ -68,3 +70,16 @@ def test_engines_whose_outputs_cannot_be_constrained(
 ) -> None:
     with pytest.raises(RequestError, match=message):
         GrammarCompiler(tokenizer or byte_level.tokenizer, VOCAB, eos).compile(_regex("a"))
+
+
+def test_a_vocabulary_that_cannot_spell_it(tmp_path: Path) -> None:
+    """Here a line break: the output is refused where it must come, and no other token is put in its place."""
+    write_char_tokenizer(tmp_path)
+    model = GrammarModel(tmp_path, "</s>")
+    constraint = model.compiler.compile(_regex("ab\ncd"))()
+    for text in (b"a", b"b"):
+        (token,) = model.allowed(constraint)
+        assert model.bytes[token] == text
+        constraint.accept(int(token))
+    with pytest.raises(RequestError, match="no token of this model's spells what the grammar asks for next"):
+        constraint.mask()

@@ -1,0 +1,1 @@
+"""What models think before they answer."""

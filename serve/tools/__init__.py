@@ -1,0 +1,1 @@
+"""Calls of tools: what requests say of them, and how models write them."""
