@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import BeforeValidator, Field
 
-from .checked_options import Options
+from ..checked_options import Options
 from .targets.options import DEFAULT, TARGETS, TargetOptions, options_of
 
 

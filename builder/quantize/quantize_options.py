@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from ...checked_options import Options
 from ...quantization.scheme import ActivationScheme, KvType, LinearScheme, WeightScheme, WeightType
-from ..checked_options import Options
 
 Method = Literal["rtn", "awq", "gptq", "smoothquant", "fp8"]
 Format = Literal["compressed-tensors", "awq", "gptq"]

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from ..checked_options import Options
+from ...checked_options import Options
 
 TARGETS = ("cpu",)
 DEFAULT = "cpu"

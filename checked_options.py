@@ -4,7 +4,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..errors import OptionError, shown
+from .errors import OptionError, shown
 
 _Made = TypeVar("_Made")
 
