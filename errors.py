@@ -120,5 +120,9 @@ class ChatTemplateError(RequestError):
     """A chat template cannot be read, does not compile, refuses a conversation, or takes too much time or memory."""
 
 
+class ServeError(EnginesmithError):
+    """A server that cannot start: an address that is taken, a file of keys that holds none."""
+
+
 class RecipeError(EnginesmithError):
     """A recipe with an unknown key, a bad value, or a step that failed."""

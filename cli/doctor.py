@@ -18,7 +18,7 @@ from ..errors import BuildError, CacheError, ToolchainError
 from ..runtime.memory import available_memory
 from ..runtime.threads import cpu_quota, physical_cores
 from ..units import shown_size
-from .main import BUILD_LIBRARIES
+from .main import EXTRAS
 from .progress import terminal_progress
 from .terminal import say, say_marked, write_json
 
@@ -74,7 +74,7 @@ def _software() -> Iterator[Finding]:
     yield Finding("runtime libraries", _versions(_RUNTIME))
     missing = _missing()
     advice = f"to build engines: pip install 'enginesmith[build]' (missing: {', '.join(missing)})" if missing else ""
-    yield Finding("build libraries", _versions(sorted(BUILD_LIBRARIES)) or "none", not missing, advice)
+    yield Finding("build libraries", _versions(sorted(EXTRAS["build"])) or "none", not missing, advice)
 
 
 def _target(name: str) -> Iterator[Finding]:
@@ -129,7 +129,7 @@ def _cpu_model() -> str:
 
 
 def _missing() -> list[str]:
-    return [name for name in sorted(BUILD_LIBRARIES) if _version(name) is None]
+    return [name for name in sorted(EXTRAS["build"]) if _version(name) is None]
 
 
 def _versions(names: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ _COMMANDS = {
     "build": "Build an engine from a checkpoint.",
     "quantize": "Quantize a checkpoint.",
     "run": "Generate text with an engine.",
+    "serve": "Serve an engine over HTTP, as OpenAI's API does.",
     "eval": "Measure perplexity, and how far a model is from another.",
     "inspect": "Show what is inside an engine.",
     "bench": "Measure an engine's speed.",
@@ -25,10 +26,11 @@ _COMMANDS = {
     "doctor": "Show what this machine can build and run.",
 }
 
-# What the extra `build` brings; a plain install only runs engines.
-BUILD_LIBRARIES = frozenset(
-    {"torch", "transformers", "onnx", "onnx_ir", "safetensors", "ml_dtypes", "gguf", "huggingface_hub"}
-)
+# What the extras bring; a plain install only runs engines.
+EXTRAS = {
+    "build": {"torch", "transformers", "onnx", "onnx_ir", "safetensors", "ml_dtypes", "gguf", "huggingface_hub"},
+    "serve": {"fastapi", "starlette", "uvicorn", "prometheus_client"},
+}
 
 USAGE_ERROR = 2
 _MOST_OF_A_PATH, _MOST_OF_A_MESSAGE = 300, 8000
@@ -86,9 +88,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(str(error))
         return USAGE_ERROR
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in BUILD_LIBRARIES:
+        library = (error.name or "").partition(".")[0]
+        extra = next((extra for extra, libraries in EXTRAS.items() if library in libraries), None)
+        if extra is None:
             raise
-        _complain(f"this needs {error.name}, a library of the extra 'build': pip install 'enginesmith[build]'")
+        _complain(f"this needs {error.name}, a library of the extra {extra!r}: pip install 'enginesmith[{extra}]'")
         return USAGE_ERROR
     except (BrokenPipeError, _ReaderGoneError):
         if sys.stdout is not None:  # it is where the process was started with its output closed

@@ -1,5 +1,6 @@
 """`enginesmith recipe`: run, list and show recipes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -45,7 +46,8 @@ def show(recipe: str, overrides: tuple[str, ...]) -> None:
 @_set
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The engine folder; default: engines/NAME.")
 @click.option("--threads", type=click.IntRange(min=1), help="Worker threads; default: the physical cores available.")
-def run(recipe: str, overrides: tuple[str, ...], output: Path | None, threads: int | None) -> None:
+@click.option("--serve", is_flag=True, help="Serve the engine at the end, as the recipe's section of that name says.")
+def run(recipe: str, overrides: tuple[str, ...], output: Path | None, threads: int | None, serve: bool) -> None:
     """Run RECIPE. Steps whose inputs have not changed are skipped; an interrupted run goes on where it stopped."""
     loaded = load(recipe, overrides)
     from ..recipes.runner import Runner
@@ -65,4 +67,10 @@ def run(recipe: str, overrides: tuple[str, ...], output: Path | None, threads: i
         from .bench import run_bench
 
         run_bench(runner.output, loaded.bench.workloads, runs=3, threads=loaded.bench.threads or threads, as_json=False)
+    if serve:
+        from .serve import run_server
+
+        engine_options = replace(loaded.serve.engine, threads=loaded.serve.engine.threads or threads)
+        run_server(runner.output, loaded.serve, engine_options)
+        return
     advise("enginesmith", "run", as_argument(runner.output), "--interactive")

@@ -9,7 +9,9 @@ from ..builder.quantize.quantize_options import QuantizeConfig
 from ..errors import RequestError
 from ..measure.windows import DEFAULT_TOKENS
 from ..measure.workloads import Workload
+from ..runtime.runtime_config import RuntimeConfig
 from ..runtime.sampling_params import SamplingParams
+from ..serve.options import ServeOptions
 
 
 def _is_pinned(value: str) -> str:
@@ -98,6 +100,12 @@ class Quality(_Strict):
     tokens: int = Field(DEFAULT_TOKENS, ge=2, description="Tokens of the text to use.")
 
 
+class Serve(ServeOptions):
+    """How `recipe run --serve` serves the engine; see docs/serving.md."""
+
+    engine: RuntimeConfig = Field(RuntimeConfig(), description="How the engine runs: threads, KV cache, capacity.")
+
+
 class Recipe(_Strict):
     """A whole run: source -> import -> quantize -> build -> check -> quality -> demo -> bench. `load` in loading.py
     reads one.
@@ -111,6 +119,7 @@ class Recipe(_Strict):
     quality: Quality | None = None
     demo: Demo = Demo.model_validate({})
     bench: Bench | None = None
+    serve: Serve = Serve.model_validate({})
 
     @model_validator(mode="after")
     def _quantized_once(self) -> "Recipe":

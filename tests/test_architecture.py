@@ -18,10 +18,10 @@ MAX_LINES = 500
 
 # Each folder may import those named with it, and the modules at the root that know nothing of the rest.
 ALLOWED = {
-    "cli": {"recipes", "builder", "measure", "runtime", "quantization", "checkpoint", "plugins"},
-    "recipes": {"builder", "measure", "runtime", "quantization", "checkpoint", "plugins"},
-    "builder": {"measure", "runtime", "quantization", "checkpoint", "plugins"},
-    "measure": {"runtime", "quantization", "checkpoint", "plugins"},
+    "cli": {"recipes", "builder", "measure", "serve", "runtime", "quantization", "checkpoint", "plugins"},
+    "recipes": {"builder", "measure", "serve", "runtime", "quantization", "checkpoint", "plugins"},
+    "builder": {"measure", "serve", "runtime", "quantization", "checkpoint", "plugins"},
+    "measure": {"serve", "runtime", "quantization", "checkpoint", "plugins"},
     "serve": {"runtime"},
     "runtime": {"quantization", "checkpoint", "plugins"},
     "quantization": {"checkpoint", "plugins"},
@@ -29,7 +29,7 @@ ALLOWED = {
     "checkpoint": set(),
 }
 GROUND = {"errors", "units", "blame", "progress", "json_files", "signals", "exchange", "atomic"}
-GROUND |= {"cache", "integrity", "kept"}
+GROUND |= {"cache", "checked_options", "integrity", "kept"}
 # What a packer is given, and a checkpoint may hold: a weight's scheme, and integers. Plain data, which all may know.
 DEFINITIONS = (("quantization", "scheme"), ("quantization", "quantized"))
 HEAVY = {

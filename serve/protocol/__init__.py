@@ -1,0 +1,1 @@
+"""What requests may say, under the names of OpenAI's API and of vLLM's extras."""
