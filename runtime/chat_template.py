@@ -18,6 +18,11 @@ class ChatTemplate:
         self._templates = templates
         self._special_tokens = special_tokens
 
+    @property
+    def source(self) -> str:
+        """The text of all of them: what they teach can be read there."""
+        return "\n".join(self._templates.values())
+
     def check(self) -> None:
         """Raise ChatTemplateError if any of them does not compile."""
         for source in self._templates.values():

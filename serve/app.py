@@ -12,10 +12,11 @@ from starlette.responses import Response
 from .. import __version__
 from ..runtime.async_llm import AsyncLLM
 from ..units import shown_size
-from .answers import error_response
+from .answer import AnswerFormat
 from .auth import ApiKeys, Authentication
 from .body_limit import BodyLimit
 from .errors import ApiError, internal, malformed
+from .json_response import error_response
 from .lifecycle import Admission, Lifecycle
 from .options import ServeOptions
 from .routes import chat, completions, health, metrics, models, tokenize
@@ -32,7 +33,9 @@ def create_app(
     """The application for an engine. `connections`: how many are open."""
     app = FastAPI(title="enginesmith", version=__version__, docs_url=None, redoc_url=None)
     name = options.served_model_name or engine.manifest.model.name
-    app.state.service = Service(engine, options, lifecycle, name, int(time.time()))
+    template = engine.tokenizer.chat_template
+    answers = AnswerFormat.of(template and template.source, options.tool_parser, options.reasoning_parser)
+    app.state.service = Service(engine, options, lifecycle, answers, name, int(time.time()))
     for module in _ROUTES:
         app.include_router(module.router)
     app.add_exception_handler(ApiError, _answer)

@@ -62,8 +62,8 @@ class Authentication:
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Pass the request on, or answer 401."""
         if scope["type"] == "http" and scope["path"] != _OPEN and not self._keys.admit(_authorization(scope)):
-            from .answers import error_response
             from .errors import ApiError
+            from .json_response import error_response
 
             headers = {"www-authenticate": "Bearer"}
             error = ApiError(

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..errors import ParameterError, shown
 from .service import Service
+from .tools.messages import template_messages
 
 _OWN_FIELDS = frozenset(
     {"messages", "tools", "documents", "chat_template", "add_generation_prompt", "continue_final_message"}
@@ -27,7 +28,8 @@ def checked_variables(variables: Mapping[str, Any] | None) -> dict[str, Any]:
 
 async def render(service: Service, messages: Sequence[Mapping[str, Any]], **options: Any) -> str:
     """The prompt; the template runs in a process of its own, for which no other request waits."""
-    return await asyncio.to_thread(service.engine.render_chat, checked_messages(messages), **options)
+    checked = template_messages(checked_messages(messages))
+    return await asyncio.to_thread(service.engine.render_chat, checked, **options)
 
 
 def _content(message: Mapping[str, Any], where: str) -> dict[str, Any]:

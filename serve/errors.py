@@ -50,7 +50,8 @@ def refused(error: RequestError, renamed: Mapping[str, str], known: Collection[s
     """
     message = str(error)
     if isinstance(error, ParameterError):
-        return ApiError(400, message, param=error.parameter)
+        root = re.split(r"[.\[]", error.parameter)[0]
+        return ApiError(400, message, param=renamed.get(root, error.parameter))
     named = _NAMED.match(message)
     name = named[0] if named else ""
     param = renamed.get(name, name)

@@ -13,6 +13,14 @@ class ServeOptions(Options):
     served_model_name: str | None = Field(
         None, min_length=1, description="What requests call the model; default: the engine's own name for it."
     )
+    tool_parser: str | None = Field(
+        None,
+        description="The form of the model's calls of tools: hermes, llama3, mistral, pythonic or none; default: what "
+        "its chat template teaches.",
+    )
+    reasoning_parser: str | None = Field(
+        None, description="The form of its reasoning: think or none; default: what its chat template teaches."
+    )
     api_key_file: str | None = Field(
         None,
         description="A file of keys, one a line: every route but /health wants one of them as a bearer token. Also "

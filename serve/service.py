@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 
 from ..errors import shown
 from ..runtime.async_llm import AsyncLLM
+from .answer import AnswerFormat
 from .errors import ApiError
 from .lifecycle import Lifecycle
 from .options import ServeOptions
@@ -19,6 +20,7 @@ class Service:
     engine: AsyncLLM
     options: ServeOptions
     lifecycle: Lifecycle
+    answers: AnswerFormat
     model: str
     created: int
 

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from fastapi import Request
 from starlette.responses import StreamingResponse
 
-from .answers import to_json
 from .errors import ApiError, internal
+from .json_response import to_json
 
 log = logging.getLogger(__name__)
 

@@ -12,11 +12,12 @@ from starlette.responses import Response
 
 from ...errors import ParameterError
 from ...runtime.outputs import CompletionOutput, FinishReason, RequestOutput
-from ..answers import JsonResponse
 from ..engine_errors import as_answers
 from ..generation import Generation, Prompt
+from ..json_response import JsonResponse
 from ..logprobs import completion_logprobs, prompt_logprobs
 from ..protocol.completions import CompletionBody
+from ..response_format import structured_outputs
 from ..sampling import sampling_params
 from ..service import Service, Shared
 from ..streaming import Chunks, event_stream, while_connected
@@ -38,6 +39,8 @@ async def completions(body: CompletionBody, request: Request, service: Shared) -
             fields = {"max_tokens": 1, "min_tokens": 0}
         if body.echo and body.logprobs is not None and body.prompt_logprobs is None:
             fields["prompt_logprobs"] = body.logprobs
+        if (form := structured_outputs(body.response_format, body.structured_outputs)) is not None:
+            fields["structured_outputs"] = form
         params = sampling_params(body, service, len(prompts), body.logprobs, _NAMES, **fields)
     generation = Generation(
         service, f"cmpl-{uuid4().hex}", prompts, params, body.priority, body.add_special_tokens, _NAMES, _FIELDS

@@ -3,8 +3,8 @@
 from fastapi import APIRouter
 
 from ... import __version__
-from ..answers import JsonResponse
 from ..errors import unavailable
+from ..json_response import JsonResponse
 from ..service import Shared
 
 router = APIRouter()

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from ..answers import JsonResponse
+from ..json_response import JsonResponse
 from ..service import Service, Shared
 
 router = APIRouter()

@@ -5,11 +5,12 @@ import asyncio
 from fastapi import APIRouter
 
 from ...errors import ParameterError, shown
-from ..answers import JsonResponse
 from ..conversation import checked_variables, render
 from ..engine_errors import as_answers
+from ..json_response import JsonResponse
 from ..protocol.tokenize import DetokenizeBody, TokenizeBody
 from ..service import Shared
+from ..tools.request import tool_request
 
 router = APIRouter()
 
@@ -27,7 +28,7 @@ async def tokenize(body: TokenizeBody, service: Shared) -> JsonResponse:
             text = await render(
                 service,
                 body.messages,
-                tools=body.tools or None,
+                tools=list(tool_request(body.tools, None, None).tools) or None,
                 add_generation_prompt=body.add_generation_prompt,
                 continue_final_message=body.continue_final_message,
                 **checked_variables(body.chat_template_kwargs),

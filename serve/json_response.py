@@ -1,4 +1,4 @@
-"""Answers as bytes: JSON, and the errors among them."""
+"""Answers of JSON, and the errors among them."""
 
 import json
 from typing import Any
