@@ -5,23 +5,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import EngineError
-from ..units import shown_size
 from .admission import Admission
 from .engine import Engine
 from .engine_dir import open_engine
-from .executors.registry import open_executor
+from .executors.registry import backend_of, open_executor
 from .kv_cache.block_hash import BlockHasher
 from .kv_cache.manager import KvCacheManager
 from .kv_cache.sizing import num_blocks
 from .manifest import Limits, Manifest, Target
-from .memory import available_memory, total_memory
 from .runtime_config import RuntimeConfig
 from .tokenizer import NoTokenizer, Tokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)
-
-_DEFAULT_SHARE = 0.5
-"""Part of the available memory that the KV cache may take when it is not told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +62,4 @@ def cache_memory(config: RuntimeConfig, target: Target) -> tuple[int, str]:
     """Bytes that the KV cache may take, and what says so."""
     if config.kv_cache_memory is not None:
         return config.kv_cache_memory, "kv_cache_memory"
-    if config.memory_utilization is None:
-        return int(available_memory() * _DEFAULT_SHARE), "half of the memory available"
-    others = target.weights_bytes
-    left = int(total_memory() * config.memory_utilization) - others
-    return (
-        left,
-        f"what memory_utilization {config.memory_utilization:g} leaves beside {shown_size(others)} of weights "
-        "and activations",
-    )
+    return backend_of(target.name).cache_memory(target, config.memory_utilization)

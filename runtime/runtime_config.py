@@ -18,9 +18,10 @@ class RuntimeConfig:
     """Worker threads; default: the physical cores available."""
     kv_cache_memory: Bytes | None = None
     """Memory for the KV cache, such as 2GB; default: what max_batch_size of the longest sequences need, within half of
-    the memory available."""
+    the memory available, or on a GPU within memory_utilization."""
     memory_utilization: float | None = None
-    """Share of the machine's memory, above 0 and at most 1, for weights, activations and KV cache together."""
+    """Share of the machine's memory, or of the GPU's, above 0 and at most 1, for weights, activations and KV cache
+    together; of a GPU 0.9 by default."""
     max_num_seqs: int | None = None
     """Most sequences in a step, at most the engine's max_batch_size, which is the default."""
     capacity_policy: CapacityPolicy = CapacityPolicy.GUARANTEED_NO_EVICT

@@ -5,13 +5,17 @@ from pathlib import Path
 
 from ...errors import EngineError
 from ...plugins.cpu.isa import machine_flags
+from ...units import shown_size
 from ..manifest import Manifest
+from ..memory import available_memory, total_memory
 from .cpu import CpuExecutor
 from .cpu_abi import ABI_VERSION
 from .cpu_facts import CpuFacts, cpu_facts
 from .executor import Executor
 
 FACTS = CpuFacts
+_DEFAULT_SHARE = 0.5
+"""Part of the available memory that the KV cache may take when it is not told otherwise."""
 
 
 def check_machine(path: Path, manifest: Manifest) -> None:
@@ -34,6 +38,14 @@ def check_machine(path: Path, manifest: Manifest) -> None:
 
 def describe(target: CpuFacts) -> dict[str, str]:
     return {"instruction set": f"{target.isa} ({', '.join(target.cpu_flags)})"}
+
+
+def cache_memory(target: CpuFacts, utilization: float | None) -> tuple[int, str]:
+    if utilization is None:
+        return int(available_memory() * _DEFAULT_SHARE), "half of the memory available"
+    left = int(total_memory() * utilization) - target.weights_bytes
+    sizes = f"{shown_size(target.weights_bytes)} of weights and activations"
+    return left, f"what memory_utilization {utilization:g} leaves beside {sizes}"
 
 
 def open_executor(path: Path, manifest: Manifest, num_blocks: Sequence[int], threads: int | None) -> Executor:

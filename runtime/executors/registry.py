@@ -25,6 +25,13 @@ class Backend(Protocol):
         """What a user wants to know of the facts."""
         ...
 
+    def cache_memory(self, target: Any, utilization: float | None) -> tuple[int, str]:
+        """Bytes that the KV cache may take beside weights and activations, and what says so.
+
+        `utilization`: the share of the memory that all of them may take together; None: the backend's own default.
+        """
+        ...
+
     def open_executor(
         self, path: Path, manifest: Manifest, num_blocks: Sequence[int], threads: int | None
     ) -> Executor: ...

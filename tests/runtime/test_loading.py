@@ -17,8 +17,8 @@ from enginesmith.units import Bytes, read_size
 
 def test_the_memory_of_the_cache(monkeypatch: pytest.MonkeyPatch):
     target = Target(name="cpu", weights="w", weights_bytes=1000)
-    monkeypatch.setattr("enginesmith.runtime.loading.available_memory", lambda: 6400)
-    monkeypatch.setattr("enginesmith.runtime.loading.total_memory", lambda: 8000)
+    monkeypatch.setattr("enginesmith.runtime.executors.cpu_backend.available_memory", lambda: 6400)
+    monkeypatch.setattr("enginesmith.runtime.executors.cpu_backend.total_memory", lambda: 8000)
     assert cache_memory(RuntimeConfig(), target) == (3200, "half of the memory available")
     assert cache_memory(RuntimeConfig(kv_cache_memory=Bytes(77)), target) == (77, "kv_cache_memory")
     left, source = cache_memory(RuntimeConfig(memory_utilization=0.5), target)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ....errors import EngineError
+from ....units import shown_size
 from ...manifest import Manifest
 from ..executor import Executor
 from .device import find_device, shown_version
@@ -11,6 +12,8 @@ from .executor import CudaExecutor
 from .facts import CudaFacts, cuda_facts
 
 FACTS = CudaFacts
+_DEFAULT_SHARE = 0.9
+"""Part of the device's memory for weights, activations and KV cache together, when it is not told otherwise."""
 
 
 def check_machine(path: Path, manifest: Manifest) -> None:
@@ -35,6 +38,16 @@ def describe(target: CudaFacts) -> dict[str, str]:
         "kernels": f"{len(target.cubins)}, by {target.compiler} for drivers of CUDA {target.cuda // 1000} or newer",
         "batch invariance": "a request's output never depends on the others" if target.batch_invariant else "none",
     }
+
+
+def cache_memory(target: CudaFacts, utilization: float | None) -> tuple[int, str]:
+    device, share = find_device(), _DEFAULT_SHARE if utilization is None else utilization
+    left = int(device.memory * share) - target.weights_bytes - target.arena_bytes
+    return (
+        left,
+        f"what memory_utilization {share:g} of the {shown_size(device.memory)} of {device.name} leaves beside "
+        f"{shown_size(target.weights_bytes)} of weights and {shown_size(target.arena_bytes)} of activations",
+    )
 
 
 def open_executor(path: Path, manifest: Manifest, num_blocks: Sequence[int], threads: int | None) -> Executor:

@@ -12,8 +12,12 @@ from emulated_gpu import ILLEGAL_ADDRESS, LAUNCH_FAILED, OUT_OF_MEMORY, Emulated
 from enginesmith.errors import EngineError
 from enginesmith.runtime.engine_dir import open_engine
 from enginesmith.runtime.executors.cuda.executor import CudaExecutor
+from enginesmith.runtime.executors.cuda.facts import cuda_facts
 from enginesmith.runtime.executors.executor import SampleRow, SequenceSlice
+from enginesmith.runtime.loading import cache_memory
+from enginesmith.runtime.runtime_config import RuntimeConfig
 from enginesmith.runtime.sampling_params import SamplingParams
+from enginesmith.units import Bytes
 
 from .conftest import LIMITS, TABLE, VOCABULARY, expected
 
@@ -215,3 +219,15 @@ def test_a_driver_without_a_gpu(small_engine: Path, gpu: EmulatedGpu):
 
 def test_limits_of_the_small_engine_are_those_of_its_manifest(small_engine: Path, gpu: EmulatedGpu):
     assert open_engine(small_engine).manifest.limits == LIMITS
+
+
+def test_the_cache_takes_what_a_share_of_the_device_leaves(small_engine: Path, gpu: EmulatedGpu):
+    facts = cuda_facts(open_engine(small_engine).manifest)
+    beside = facts.weights_bytes + facts.arena_bytes
+    left, source = cache_memory(RuntimeConfig(), facts)
+    assert left == int(0.9 * (8 << 30)) - beside
+    assert source.startswith(
+        "what memory_utilization 0.9 of the 8.6 GB of Emulated GPU leaves beside 2.3 kB of weights"
+    )
+    assert cache_memory(RuntimeConfig(memory_utilization=0.5), facts)[0] == (4 << 30) - beside
+    assert cache_memory(RuntimeConfig(kv_cache_memory=Bytes(7)), facts) == (7, "kv_cache_memory")
