@@ -43,7 +43,8 @@ class Deltas:
     def __init__(self, new_id: Callable[[], str]) -> None:
         self._new_id = new_id
         self._deltas: list[Delta] = []
-        self._blanks = ""
+        self._texts: list[str] = []  # of the last delta
+        self._blanks: list[str] = []
         self._after_call = self._shown = False
         self.calls = 0
 
@@ -51,38 +52,56 @@ class Deltas:
         """Text that is no call."""
         if self._after_call:
             text = text.lstrip()
-        text = self._blanks + text
         shown = text.rstrip()
-        self._blanks = text[len(shown) :]
-        if not shown:
-            return
-        self._after_call, self._shown = False, True
-        if self._deltas and self._deltas[-1].content:
-            self._deltas[-1].content += shown
-        else:
-            self._deltas.append(Delta(content=shown))
+        if shown:
+            if not self._deltas or self._deltas[-1].tool_call is not None:
+                self._append(Delta())
+            self._texts += [*self._blanks, shown]
+            self._blanks.clear()
+            self._after_call, self._shown = False, True
+        if blanks := text[len(shown) :]:
+            self._blanks.append(blanks)
 
     def begin(self, name: str) -> None:
         """A call of a function."""
-        self._blanks, self._after_call = self._blanks if self._shown else "", True
-        self._deltas.append(Delta(tool_call=ToolCallDelta(self.calls, self._new_id(), name)))
+        if not self._shown:
+            self._blanks.clear()
+        self._after_call = True
+        self._append(Delta(tool_call=ToolCallDelta(self.calls, self._new_id(), name)))
         self.calls += 1
 
     def arguments(self, text: str) -> None:
         """More of the arguments of the call that began last."""
         last = self._deltas[-1].tool_call if self._deltas else None
-        if last is not None and last.id is None:
-            last.arguments += text
-        else:
-            self._deltas.append(Delta(tool_call=ToolCallDelta(self.calls - 1, arguments=text)))
+        if last is None or last.id is not None:
+            self._append(Delta(tool_call=ToolCallDelta(self.calls - 1)))
+        self._texts.append(text)
 
     def end(self) -> None:
         """No more text comes."""
         if self._blanks and not self.calls:
-            self._deltas.append(Delta(content=self._blanks))
-        self._blanks = ""
+            self._append(Delta())
+            self._texts += self._blanks
+        self._blanks.clear()
 
     def take(self) -> list[Delta]:
         """What was collected since."""
+        self._close()
         deltas, self._deltas = self._deltas, []
         return deltas
+
+    def _append(self, delta: Delta) -> None:
+        self._close()
+        self._deltas.append(delta)
+
+    def _close(self) -> None:
+        """Give the last delta its text: pieces are joined once, for they may be single characters."""
+        text = "".join(self._texts)
+        self._texts.clear()
+        if not text:
+            return
+        last = self._deltas[-1]
+        if last.tool_call is None:
+            last.content += text
+        else:
+            last.tool_call.arguments += text

@@ -9,6 +9,8 @@ from ..sandbox_process import Ended, Refused, SandboxProcess, packed
 from .json_options import JSON_OPTIONS
 from .params import GrammarSource
 
+_OPTION = "Enable 'coerce_one_of' option to approximate oneOf with anyOf"  # which requests do not have
+
 MAX_SECONDS = 5.0
 MAX_MEMORY = 512 << 20
 
@@ -29,7 +31,8 @@ class GrammarProcess(SandboxProcess):
             thinking = source.thinking and tuple(source.thinking)
             return self.ask(packed((source.kind, source.text, thinking, JSON_OPTIONS, LIMITS), MAX_SECONDS))
         except Refused as refused:
-            raise ParameterError(name, f"cannot be compiled: {reason(refused)}") from None
+            complaint = reason(refused).replace(_OPTION, "Use anyOf")
+            raise ParameterError(name, f"cannot be compiled: {complaint}") from None
         except Ended as ended:
             if ended.out_of_time:
                 raise ParameterError(name, f"takes more than {MAX_SECONDS:g} seconds to compile: simplify it") from None

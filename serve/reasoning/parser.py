@@ -32,7 +32,8 @@ class ReasoningParser:
 
     def __init__(self, tags: ThinkingTags) -> None:
         self._tags = tags
-        self._reasoning = self._answer = ""
+        self._reasoning: list[str] = []
+        self._answer: list[str] = []
         self._scan = self._read()
         next(self._scan)
 
@@ -50,31 +51,29 @@ class ReasoningParser:
         return self._take()
 
     def _take(self) -> tuple[str, str]:
-        taken = self._reasoning, self._answer
-        self._reasoning = self._answer = ""
+        taken = "".join(self._reasoning), "".join(self._answer)
+        self._reasoning.clear()
+        self._answer.clear()
         return taken
 
     def _read(self) -> Scan[None]:
         if self._tags.opened or (yield from self._opens()):
             first = yield from nonblank()
-            yield from text_until((self._tags.end,), self._reason, first)
-            first = yield from nonblank()
-            self._answer += first
+            yield from text_until((self._tags.end,), self._reasoning.append, first)
+            self._answer.append((yield from nonblank()))
         while char := (yield):
-            self._answer += char
+            self._answer.append(char)
 
     def _opens(self) -> Scan[bool]:
         """Whether the answer begins with reasoning."""
-        held = ""
-        while char := (yield):
+        blanks: list[str] = []
+        while (char := (yield)).isspace():
+            blanks.append(char)
+        held = char
+        while char and held != self._tags.start and self._tags.start.startswith(held):
+            char = yield
             held += char
-            begin = held.lstrip()
-            if begin == self._tags.start:
-                return True
-            if not self._tags.start.startswith(begin):
-                break
-        self._answer += held
+        if held == self._tags.start:
+            return True
+        self._answer += [*blanks, held]
         return False
-
-    def _reason(self, text: str) -> None:
-        self._reasoning += text

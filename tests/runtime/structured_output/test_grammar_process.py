@@ -69,6 +69,7 @@ def test_what_a_schema_may_not_say(process: GrammarProcess) -> None:
         ({"type": "object", "dependentRequired": {}}, 'Unimplemented keys: ["dependentRequired"]'),
         ({"x-guidance": {"lenient": True}, "contains": {}}, 'Unimplemented keys: ["contains"]'),
         ({"enum": []}, "Unsatisfiable schema"),
+        ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, "oneOf constraints are not supported. Use anyOf"),
     ]:
         with pytest.raises(ParameterError) as error:
             process.grammar(StructuredOutputsParams(json=schema).source)
