@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from ..builder.evaluate.evaluate import Evaluation, evaluate
-from ..builder.evaluate.plot import plot_layers, require_matplotlib
+from ..builder.evaluate.plot import plot_layers
 from ..builder.quantize.report import LayerReport
+from ..measure.figures import require_matplotlib
 from ..measure.windows import DEFAULT_TOKENS, DEFAULT_WINDOW
 from .progress import terminal_progress
 from .show import section

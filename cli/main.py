@@ -22,6 +22,7 @@ _COMMANDS = {
     "eval": "Measure perplexity, and how far a model is from another.",
     "inspect": "Show what is inside an engine.",
     "bench": "Measure an engine's speed.",
+    "tune": "Find the batch and step sizes that serve the most under a bound of latency.",
     "recipe": "Run a recipe: fetch, import, build, check, demo.",
     "doctor": "Show what this machine can build and run.",
 }

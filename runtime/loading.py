@@ -47,15 +47,22 @@ def load(path: str | Path, config: RuntimeConfig, *, verify: bool = True) -> Loa
 
 
 def _limits(built: Limits, config: RuntimeConfig) -> Limits:
-    wanted = config.max_num_seqs
+    return replace(
+        built,
+        max_batch_size=_at_most(built.max_batch_size, "max_batch_size", config.max_num_seqs, "max_num_seqs"),
+        max_num_tokens=_at_most(built.max_num_tokens, "max_num_tokens", config.max_num_tokens, "max_num_tokens"),
+    )
+
+
+def _at_most(limit: int, limit_name: str, wanted: int | None, name: str) -> int:
     if wanted is None:
-        return built
-    if wanted > built.max_batch_size:
+        return limit
+    if wanted > limit:
         raise EngineError(
-            f"max_num_seqs must be at most {built.max_batch_size}, the engine's max_batch_size, got {wanted}; "
-            f"or rebuild with --max-batch-size {wanted}"
+            f"{name} must be at most {limit}, the engine's {limit_name}, got {wanted}; "
+            f"or rebuild with --{limit_name.replace('_', '-')} {wanted}"
         )
-    return replace(built, max_batch_size=wanted)
+    return wanted
 
 
 def cache_memory(config: RuntimeConfig, target: Target) -> tuple[int, str]:

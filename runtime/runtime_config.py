@@ -24,6 +24,8 @@ class RuntimeConfig:
     together; of a GPU 0.9 by default."""
     max_num_seqs: int | None = None
     """Most sequences in a step, at most the engine's max_batch_size, which is the default."""
+    max_num_tokens: int | None = None
+    """Most tokens in a step, at most the engine's max_num_tokens, which is the default."""
     capacity_policy: CapacityPolicy = CapacityPolicy.GUARANTEED_NO_EVICT
     """Start a request only if it is sure to fit, or let requests be preempted."""
     prefix_cache: bool = True
@@ -43,8 +45,10 @@ class RuntimeConfig:
                 raise EngineError(f"memory_utilization must be a number in (0, 1], got {shown(share)}")
             if self.kv_cache_memory is not None:
                 raise EngineError("memory_utilization and kv_cache_memory both size the KV cache: give one of them")
-        if self.max_num_seqs is not None and not _is_integer(self.max_num_seqs, 1):
-            raise EngineError(f"max_num_seqs must be an integer of at least 1, got {shown(self.max_num_seqs)}")
+        for name in ("max_num_seqs", "max_num_tokens"):
+            value = getattr(self, name)
+            if value is not None and not _is_integer(value, 1):
+                raise EngineError(f"{name} must be an integer of at least 1, got {shown(value)}")
         if not isinstance(self.capacity_policy, str) or self.capacity_policy not in list(CapacityPolicy):
             names = ", ".join(CapacityPolicy)
             raise EngineError(f"capacity_policy must be one of {names}, got {shown(self.capacity_policy)}")

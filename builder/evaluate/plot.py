@@ -2,20 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from ...atomic import new_file
 from ...errors import EvaluationError
+from ...measure.figures import require_matplotlib, save_figure
 from ..quantize.report import LayerReport
-
-
-def require_matplotlib() -> Any:
-    """Its class Figure. Raises EvaluationError where it is missing."""
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError:
-        raise EvaluationError("plots need matplotlib, of the extra 'plot': pip install 'enginesmith[plot]'") from None
-    return Figure
 
 
 def plot_layers(layers: Sequence[LayerReport], path: str | Path, title: str = "") -> None:
@@ -52,8 +42,4 @@ def plot_layers(layers: Sequence[LayerReport], path: str | Path, title: str = ""
     axes.set_yscale("log")
     axes.grid(visible=True, which="both", alpha=0.25)
     axes.legend(fontsize=8, ncols=2)
-    try:
-        with new_file(Path(path)) as work:
-            figure.savefig(work, format="png", dpi=120)
-    except OSError as error:
-        raise EvaluationError(f"{path}: cannot be written: {error.strerror or error}; name another file") from error
+    save_figure(figure, path)

@@ -15,13 +15,13 @@ GREEDY = ("--temperature", "0", "--ignore-eos")
 def test_help_names_every_command_and_imports_none() -> None:
     code = "import sys; from enginesmith.cli import main; main.main(['--help']); print(*sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    for name in ("build", "run", "eval", "inspect", "bench", "recipe", "doctor"):
+    for name in ("build", "run", "eval", "inspect", "bench", "tune", "recipe", "doctor"):
         assert f"  {name} " in out
     modules = out.splitlines()[-1].split()
     assert not {"numpy", "pydantic", "rich", "yaml", "torch"} & set(modules)
 
 
-@pytest.mark.parametrize("name", ["build", "run", "eval", "inspect", "bench", "recipe", "doctor"])
+@pytest.mark.parametrize("name", ["build", "run", "eval", "inspect", "bench", "tune", "recipe", "doctor"])
 def test_every_command_has_help(cli: Cli, name: str) -> None:
     done = cli(name, "--help")
     assert done.returncode == 0

@@ -41,9 +41,23 @@ def test_max_num_seqs(toy_engine: Path):
         LLM(toy_engine, max_num_seqs=7)
 
 
+def test_max_num_tokens(toy_engine: Path):
+    params = SamplingParams(seed=1, max_tokens=5, ignore_eos=True)
+    with LLM(toy_engine, threads=1) as llm:
+        expected = [output.outputs for output in llm.generate([[5, 6, 7, 8, 9]], params)]
+        whole = llm.stats().totals
+    with LLM(toy_engine, threads=1, max_num_tokens=2) as llm:
+        assert [output.outputs for output in llm.generate([[5, 6, 7, 8, 9]], params)] == expected
+        chunked = llm.stats().totals
+    assert (whole.num_steps, chunked.num_steps) == (5, 7)  # a prompt of 5 tokens: one step, or 2 + 2 + 1
+    with pytest.raises(EngineError, match=r"max_num_tokens must be at most \d+, the engine's max_num_tokens, got 9999"):
+        LLM(toy_engine, max_num_tokens=9999)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"max_num_tokens": 0}, "max_num_tokens must be an integer of at least 1, got 0"),
         ({"max_num_seqs": 0}, "max_num_seqs must be an integer of at least 1, got 0"),
         ({"memory_utilization": 1.5}, r"memory_utilization must be a number in \(0, 1\], got 1\.5"),
         ({"memory_utilization": True}, "got True"),

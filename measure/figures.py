@@ -1,0 +1,28 @@
+"""Pictures by matplotlib, which the extra `plot` brings."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..atomic import new_file
+from ..errors import EvaluationError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def require_matplotlib() -> "type[Figure]":
+    """Its class Figure. Raises EvaluationError where it is missing."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        raise EvaluationError("plots need matplotlib, of the extra 'plot': pip install 'enginesmith[plot]'") from None
+    return Figure
+
+
+def save_figure(figure: "Figure", path: str | Path) -> None:
+    """Write a PNG, whole or not at all. Raises EvaluationError where that cannot be."""
+    try:
+        with new_file(Path(path)) as work:
+            figure.savefig(work, format="png", dpi=120)
+    except OSError as error:
+        raise EvaluationError(f"{path}: cannot be written: {error.strerror or error}; name another file") from error
