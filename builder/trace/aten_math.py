@@ -108,6 +108,16 @@ def _topk(c: Converter, node: FxNode) -> tuple[Value, ...]:
     return c.emit("TopK", [named["self"], k], *node.meta["val"], axis=dim, largest=largest, sorted=1)
 
 
+@handles("max.dim")
+def _max(c: Converter, node: FxNode) -> tuple[Value, ...]:
+    """Largest values and where they are."""
+    x, dim, *keep = node.args
+    values, indices = node.meta["val"]
+    kept = [each if keep and keep[0] else each.unsqueeze(dim) for each in (values, indices)]
+    found = c.emit("TopK", [x, c.constant([1])], *kept, axis=c.axis(x, dim), largest=1, sorted=1)
+    return tuple(c.reshape(value, like) for value, like in zip(found, (values, indices), strict=True))
+
+
 @handles("cumsum")
 def _cumsum(c: Converter, node: FxNode) -> Value:
     dim = c.axis(node.args[0], node.args[1])

@@ -49,15 +49,15 @@ def _expand(c: Converter, node: FxNode) -> Value:
     shape, target = node.args[0].meta["val"].shape, node.meta["val"].shape
     if c.dims(shape) == c.dims(target):
         return c.value(node.args[0])
+    return c.emit("Expand", [node.args[0], c.constant(_expanded_sizes(c, shape, target))])
+
+
+def _expanded_sizes(c: Converter, shape: Any, target: Any) -> list[int]:
     padded = [1] * (len(target) - len(shape)) + list(shape)
-    sizes = [_expanded_size(old, new) for old, new in zip(c.dims(padded), c.dims(target), strict=True)]
-    return c.emit("Expand", [node.args[0], c.constant(sizes)])
-
-
-def _expanded_size(old: int | str, new: int | str) -> int:
-    if old == new:
-        return 1
-    return new if isinstance(new, int) else -1
+    return [
+        1 if old == new else new if isinstance(new, int) else -1
+        for old, new in zip(c.dims(padded), c.dims(target), strict=True)
+    ]
 
 
 @handles("repeat")
@@ -106,6 +106,45 @@ def _slice_arguments(node: FxNode) -> tuple[int, Any, Any, int]:
 
 def slice_axis(c: Converter, x: Any, dim: int, start: int, end: int, step: int, like: torch.Tensor) -> Value:
     return c.emit("Slice", [x, *(c.constant([number]) for number in (start, end, dim, step))], like)
+
+
+@handles("copy")
+def _copy(c: Converter, node: FxNode) -> Value:
+    """What writing into a slice becomes: the second operand in the shape and dtype of the first."""
+    source = c.value(node.args[1], node.meta["val"].dtype)
+    shape, target = node.args[1].meta["val"].shape, node.meta["val"].shape
+    if c.dims(shape) == c.dims(target):
+        return source
+    return c.emit("Expand", [source, c.constant(_expanded_sizes(c, shape, target))])
+
+
+@handles("slice_scatter")
+def _slice_scatter(c: Converter, node: FxNode) -> Value:
+    """x with a run of it along one axis replaced: what is before it, the source, what is after it, joined."""
+    x, source = node.args[:2]
+    named = dict(zip(("dim", "start", "end", "step"), node.args[2:], strict=False)) | dict(node.kwargs)
+    dim = c.axis(x, named.get("dim", 0))
+    if named.get("step", 1) != 1:
+        return c.refuse("writing to every n-th element")
+    size = x.meta["val"].shape[dim]
+    start, end, _ = slice(named.get("start"), named.get("end")).indices(size)
+    around = [*_run(c, x, dim, 0, start), c.value(source, node.meta["val"].dtype), *_run(c, x, dim, end, size)]
+    return around[0] if len(around) == 1 else c.emit("Concat", around, axis=dim)
+
+
+def _run(c: Converter, x: Any, dim: int, start: int, end: int) -> list[Value]:
+    """Elements [start, end) of x along `dim`: values that were joined to make it, where none has to be cut."""
+    if start == end:
+        return []
+    whole = c.value(x)
+    producer: Any = whole.producer()
+    if producer is not None and producer.op_type == "Concat" and producer.attributes["axis"].as_int() == dim:
+        parts, bounds = list(producer.inputs), [0]
+        for part in parts:
+            bounds.append(bounds[-1] + int(part.shape[dim]))
+        if start in bounds and end in bounds:
+            return parts[bounds.index(start) : bounds.index(end)]
+    return [slice_axis(c, whole, dim, start, end, 1, x.meta["val"].narrow(dim, start, end - start))]
 
 
 @handles("select.int")

@@ -27,6 +27,8 @@ Value: TypeAlias = ir.Value
 FxNode: TypeAlias = Any  # a torch.fx.Node; the type of its arguments says nothing
 Handler: TypeAlias = Callable[["Converter", FxNode], Value | tuple[Value, ...]]
 HANDLERS: dict[Any, Handler] = {}
+COMPLEX: dict[Any, Handler] = {}
+"""Of operators that take or make complex numbers, whose values have a last dimension more, of two parts."""
 
 DTYPES = {
     torch.float32: ir.DataType.FLOAT,
@@ -42,12 +44,12 @@ DTYPES = {
 _FOLD_LIMIT = 1 << 22  # elements of a constant worth computing here
 
 
-def handles(*names: str) -> Callable[[Handler], Handler]:
+def handles(*names: str, table: dict[Any, Handler] = HANDLERS) -> Callable[[Handler], Handler]:
     """Register a handler for PyTorch operators, named as "add.Tensor" (namespace aten) or "enginesmith.linear"."""
 
     def register(handler: Handler) -> Handler:
         for name in names:
-            HANDLERS[find_operator(name)] = handler
+            table[find_operator(name)] = handler
         return handler
 
     return register
@@ -62,10 +64,21 @@ def find_operator(name: str) -> Any:
 
 def unsupported_operators(graph: torch.fx.Graph) -> set[Any]:
     """Operators that no handler takes, and those that write into their inputs."""
-    calls = [node for node in graph.nodes if node.op == "call_function"]
-    targets = {node.target for node in calls if _is_tensor(node.meta.get("val"))}
-    operators = {target for target in targets if isinstance(target, torch._ops.OpOverload)}
-    return {target for target in operators if target not in HANDLERS or target._schema.is_mutable}
+    calls = [node for node in graph.nodes if node.op == "call_function" and _is_tensor(node.meta.get("val"))]
+    operators = [node for node in calls if isinstance(node.target, torch._ops.OpOverload)]
+    return {
+        node.target for node in operators if node.target not in _handlers_of(node) or node.target._schema.is_mutable
+    }
+
+
+def is_complex(node: FxNode) -> bool:
+    """Whether a node makes complex numbers."""
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+def _handlers_of(node: Node) -> dict[Any, Handler]:
+    return COMPLEX if any(map(is_complex, [node, *node.all_input_nodes])) else HANDLERS
 
 
 class Converter:
@@ -116,9 +129,10 @@ class Converter:
             return  # a size: its uses read it from their own shapes
         if self._fold(node):
             return
-        if node.target not in HANDLERS:
+        handlers = _handlers_of(node)
+        if node.target not in handlers:
             self.refuse("an operator that has no ONNX form here")
-        self._values[node] = HANDLERS[node.target](self, node)
+        self._values[node] = handlers[node.target](self, node)
 
     def _fold(self, node: Node) -> bool:
         inputs = node.all_input_nodes
@@ -184,7 +198,7 @@ class Converter:
         none means the shape and dtype of the FX node itself. Attributes that are None are left out."""
         node = self._node
         assert node is not None
-        likes = outputs or (node.meta["val"],)
+        likes = outputs or (_real(node.meta["val"]),)
         results = [self.new_value(like, node.name) for like in likes]
         values = [None if argument is None else self.value(argument) for argument in inputs]
         while values and values[-1] is None:
@@ -216,7 +230,7 @@ class Converter:
     def reshape(self, argument: Any, *outputs: torch.Tensor) -> Value:
         """View a value in the shape of `outputs` (default: of the FX node)."""
         assert self._node is not None
-        like = outputs[0] if outputs else self._node.meta["val"]
+        like = outputs[0] if outputs else _real(self._node.meta["val"])
         value = self.value(argument)
         dims = self.dims(like.shape)
         if tuple(value.shape or ()) == tuple(ir.Shape(dims)):
@@ -266,6 +280,10 @@ class Converter:
         where = f"{_module_path(self._node)}: " if self._node is not None else ""
         operator = f" ({self._node.target})" if self._node is not None and self._node.op == "call_function" else ""
         raise UnsupportedModelError(f"{where}{what}{operator} is not supported")
+
+
+def _real(value: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(value) if value.is_complex() else value
 
 
 def _is_tensor(value: object) -> bool:

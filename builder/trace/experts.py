@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import _disable_current_modes
 from transformers.integrations.moe import ExpertsInterface
 
@@ -20,6 +20,15 @@ NAME = "enginesmith"
 def register_experts() -> None:
     """Make "enginesmith" an implementation of experts."""
     ExpertsInterface.register(NAME, _experts)
+
+
+def own_experts(model: nn.Module) -> str | None:
+    """What to say of a model whose experts are not called through the interface, so that they cannot be traced."""
+    for module in model.modules():
+        name = type(module).__name__
+        if "expert" in name.lower() and not hasattr(module, "has_gate") and any(True for _ in module.parameters()):
+            return f"a mixture of experts ({name}) that does not use Transformers' experts interface"
+    return None
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ...errors import UnsupportedModelError, reason
-from . import aten_elementwise, aten_math, aten_shape, ops, rotary  # noqa: F401  (handlers register themselves)
+from . import aten_complex, aten_elementwise, aten_math, aten_shape, ops, rotary  # noqa: F401  (handlers register)
 from .convert import unsupported_operators
+from .experts import own_experts
 from .modeling_modules import sorted_sets
 
 # What torch.export says of a loop over tokens, or of chunks of them.
@@ -73,6 +74,8 @@ def _reason(model: nn.Module, error: Exception) -> str:
             f"{name} fixes the number of tokens, as a recurrence or a scan over them does: an operation that engines "
             "lack, for between tokens they know attention alone"
         )
+    if (found := own_experts(model)) is not None:
+        return f"{name} has {found}"
     if isinstance(error, GuardOnDataDependentSymNode):
         return f"{name} lets the values of tokens decide which operations it computes, which engines cannot"
     return f"{name} cannot be traced: {type(error).__name__}: {reason(error)}"
@@ -95,5 +98,7 @@ def _decompose(model: nn.Module, program: torch.export.ExportedProgram) -> torch
 
 
 def _no_onnx_form(model: nn.Module, operators: set[Any]) -> UnsupportedModelError:
+    if (found := own_experts(model)) is not None:
+        return UnsupportedModelError(f"{type(model).__name__} has {found}")
     names = ", ".join(sorted(map(str, operators)))
     return UnsupportedModelError(f"{type(model).__name__} uses operators that have no ONNX form here: {names}")

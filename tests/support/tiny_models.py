@@ -86,20 +86,20 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-_MOE: dict[str, Any] = {"moe_intermediate_size": 40, "num_experts_per_tok": 2, "head_dim": 16}
 MIXTURES: dict[str, dict[str, Any]] = {
     "mixtral": _family("mixtral", "MixtralForCausalLM", num_local_experts=5, num_experts_per_tok=2),
     "qwen2_moe": _family(
-        "qwen2_moe", "Qwen2MoeForCausalLM", **_MOE, num_experts=6, shared_expert_intermediate_size=48,
-        norm_topk_prob=True,
+        "qwen2_moe", "Qwen2MoeForCausalLM", moe_intermediate_size=40, num_experts_per_tok=2, num_experts=6,
+        shared_expert_intermediate_size=48, norm_topk_prob=True,
     ),
     "gpt_oss": _family(
         "gpt_oss", "GptOssForCausalLM", num_local_experts=5, num_experts_per_tok=2, head_dim=16, sliding_window=4,
         layer_types=["sliding_attention", "full_attention"],
     ),
-    "glm4_moe": _family(
-        "glm4_moe", "Glm4MoeForCausalLM", **_MOE, n_routed_experts=8, n_group=4, topk_group=2, n_shared_experts=1,
-        first_k_dense_replace=1, routed_scaling_factor=1.5, norm_topk_prob=True,
+    "deepseek_v3": _family(
+        "deepseek_v3", "DeepseekV3ForCausalLM", moe_intermediate_size=40, num_experts_per_tok=2, n_routed_experts=8,
+        n_group=4, topk_group=2, n_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=1.5,
+        q_lora_rank=32, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16, num_key_value_heads=4,
     ),
 }  # fmt: skip
 """Mixtures of experts, whose checkpoints are written with the tensors' names as published."""

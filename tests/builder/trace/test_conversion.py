@@ -22,7 +22,7 @@ GRANITE = {
 HRM = {**GRANITE, "model_type": "hrm_text", "head_dim": 16}
 CONFIGS = {
     "mixtral": MIXTURES["mixtral"],
-    "glm4_moe": MIXTURES["glm4_moe"],
+    "deepseek_v3": MIXTURES["deepseek_v3"],
     "gpt_neox": FAMILIES["gpt_neox"],
     "granitemoe": GRANITE,
     "hrm_text": HRM,
