@@ -90,10 +90,11 @@ static void measure(ThreadPool& pool, const char* name, int sequences, int conte
   std::iota(table.begin(), table.end(), 0);
   const AttentionStep step{T, sequences, blocks / sequences, start.data(), length.data(), table.data()};
   std::vector<float> scratch(Kernel::scratch_floats(pool.threads(), T));
+  const AttentionOptions options{0.125f, 0.0f, 0, 0, nullptr, nullptr};
   const double seconds = best_time([&] {
     for (int layer = 0; layer < layers; ++layer) {
       Kernel::run(pool, {q.data(), H * D, D}, {k.data(), Hk * D, D}, {v.data(), Hk * D, D}, {out.data(), H * D, D},
-                  {cache.data() + layer * Kernel::block_bytes, stride}, step, 0.125f, 0, 0, nullptr, scratch.data());
+                  {cache.data() + layer * Kernel::block_bytes, stride}, step, options, scratch.data());
     }
   });
   double pairs = 0;  // of a query and a key it sees

@@ -4,6 +4,7 @@ The model is made of the cleaned config.json and of tensors, both given by us: T
 checkpoint, so nothing else in the folder (adapters, code, generation settings) has a say.
 """
 
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,9 +38,13 @@ def load_dequantized(weights: Weights) -> Any:
 
 
 def forward(model: Any, tokens: Sequence[int], **keywords: Any) -> np.ndarray:
-    """Logits [rows, vocabulary], float32, of one sequence. Raises BuildError where the model class fails."""
+    """Logits [rows, vocabulary], float32, of one sequence, given to the model as Transformers' `generate` gives it.
+
+    Raises BuildError where the model class fails."""
     import torch
 
+    if "position_ids" in inspect.signature(model.forward).parameters:  # some count from elsewhere if not told
+        keywords["position_ids"] = torch.arange(len(tokens))[None]
     try:
         with torch.inference_mode():
             logits = model(input_ids=torch.tensor([list(tokens)]), use_cache=False, **keywords).logits

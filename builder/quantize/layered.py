@@ -99,6 +99,8 @@ class LayeredModel:
     def run(self, index: int, hidden: Tensor) -> Tensor:
         """Decoder layer `index`, which must be loaded, on hidden states [B, length, D]."""
         call = self._calls[index]
+        if len(hidden) > 1 and _holds_heads_of_one(call):
+            return torch.cat([self.run(index, one[None]) for one in hidden])
         out = self._layers[index](hidden, *call.arguments, **call.keywords)
         return out[0] if isinstance(out, tuple) else out
 
@@ -154,7 +156,8 @@ class LayeredModel:
             def forward(*arguments: Any, **keywords: Any) -> Any:
                 hidden, call = _split(arguments, keywords)
                 out = replacement(hidden, call, index)
-                return (out,) if _gives_tuple(original, hidden, call) else out
+                with _meta_buffers(self._layers[index]):
+                    return (out,) if _gives_tuple(original, hidden, call) else out
 
             return forward
 
@@ -203,11 +206,30 @@ def _gives_tuple(original: Callable[..., Any], hidden: Tensor, call: _Call) -> b
     return isinstance(original(hidden.to("meta"), *arguments, **keywords), tuple)
 
 
+@contextmanager
+def _meta_buffers(layer: nn.Module) -> Iterator[None]:
+    """While this holds, a layer's tables are without memory, as its weights are."""
+    saved = [(module, module._buffers) for module in layer.modules()]
+    try:
+        for module, buffers in saved:
+            module._buffers = {name: None if value is None else value.to("meta") for name, value in buffers.items()}
+        yield
+    finally:
+        for module, buffers in saved:
+            module._buffers = buffers
+
+
 def _split(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Tensor, _Call]:
     """The hidden states, which come first or by name, and the rest."""
     if arguments:
         return arguments[0], _Call(arguments[1:], keywords)
     return keywords["hidden_states"], _Call((), {k: v for k, v in keywords.items() if k != "hidden_states"})
+
+
+def _holds_heads_of_one(call: _Call) -> bool:
+    """Whether a decoder layer is told something of every head of every sequence (a bias), here of a single one."""
+    given = [*call.arguments, *call.keywords.values()]
+    return any(isinstance(value, Tensor) and value.ndim > 2 and len(value) > 1 for value in given)
 
 
 def _own_state(module: nn.Module) -> list[str]:

@@ -135,11 +135,13 @@ def _argmax(c: Converter, node: FxNode) -> Value:
 
 @handles("enginesmith.paged_attention")
 def _paged_attention(c: Converter, node: FxNode) -> Value:
-    q, k, v, sinks, layer, scale, window, softcap, causal, chunk = node.args
+    q, k, v, sinks, slopes, scale, window, softcap, causal, chunk = node.args
     attributes = {
-        "cache_layer": layer, "scale": scale, "window": window, "softcap": softcap, "causal": causal, "chunk": chunk
+        "cache_layer": c.count("cache_layer"), "scale": scale, "window": window, "softcap": softcap, "causal": causal,
+        "chunk": chunk,
     }  # fmt: skip
-    return c.emit("PagedAttention", [q, k, v, sinks], domain=DOMAIN, **attributes)
+    biased = torch.tensor(slopes, dtype=torch.float32) if slopes else None
+    return c.emit("PagedAttention", [q, k, v, sinks, biased], domain=DOMAIN, **attributes)
 
 
 @handles("enginesmith.experts")

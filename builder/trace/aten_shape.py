@@ -210,12 +210,18 @@ def _index(c: Converter, node: FxNode) -> Value:
     used = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(used) != 1 or used[0][1].meta["val"].dtype == torch.bool:
         return c.refuse("indexing with several tensors or a mask")
-    return c.emit("Gather", [x, used[0][1]], axis=used[0][0])
+    return _gather_rows(c, x, *used[0])
+
+
+def _gather_rows(c: Converter, x: Any, dim: int, index: Any) -> Value:
+    if not isinstance(x.meta["val"].shape[dim], int) and c.dims(index.meta["val"].shape) != ["R"]:
+        return c.refuse("a choice of tokens")
+    return c.emit("Gather", [x, index], axis=dim)
 
 
 @handles("index_select")
 def _index_select(c: Converter, node: FxNode) -> Value:
-    return c.emit("Gather", [node.args[0], node.args[2]], axis=node.args[1])
+    return _gather_rows(c, *node.args)
 
 
 @handles("embedding")

@@ -1,79 +1,87 @@
 """Attention, through Transformers' attention interface."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 
 from ...errors import UnsupportedModelError
-from . import ops  # noqa: F401  (defines the operators)
+from . import ops
 from .masks import LazyMask, MaskSpec, lazy_mask
 
 NAME = "enginesmith"
 
 # Keywords that do not change what attention computes in inference without a dense cache.
 _HARMLESS = {
-    "cache", "cache_position", "dropout", "is_causal", "num_items_in_batch", "output_attentions",
+    "cache", "cache_position", "dropout", "is_causal", "logits_to_keep", "num_items_in_batch", "output_attentions",
     "output_hidden_states", "output_router_logits", "past_key_values", "position_embeddings", "position_ids",
     "return_dict", "training", "use_cache",
 }  # fmt: skip
 
 
 def register_attention() -> None:
-    """Make "enginesmith" an attention implementation; layers number themselves in the order in which they run."""
-    AttentionInterface.register(NAME, _attention())
+    """Make "enginesmith" an attention implementation."""
+    AttentionInterface.register(NAME, _attention)
     AttentionMaskInterface.register(NAME, lazy_mask)
 
 
-def _attention() -> Callable[..., tuple[Tensor, None]]:
-    layers = 0
+def use_attention(model: nn.Module) -> None:
+    """Let a model that was made for eager attention ask for "enginesmith" instead.
 
-    def attention(
-        module: torch.nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: LazyMask | Tensor | None,
-        scaling: float | None = None,
-        softcap: float | None = None,
-        sliding_window: int | None = None,
-        s_aux: Tensor | None = None,
-        sinks: Tensor | None = None,
-        **others: Any,
-    ) -> tuple[Tensor, None]:
-        nonlocal layers
-        _refuse_unknown(module, others)
-        mask = _mask(module, attention_mask, others.get("is_causal"), sliding_window)
-        out = torch.ops.enginesmith.paged_attention(
-            query,
-            key,
-            value,
-            s_aux if sinks is None else sinks,
-            layers,
-            float(query.shape[-1] ** -0.5 if scaling is None else scaling),
-            mask.window,
-            float(softcap or 0.0),
-            int(mask.causal),
-            mask.chunk,
-        )
-        layers += 1
-        return out, None
-
-    return attention
+    One whose class knows of no attention interface goes on as with eager attention, except for its masks.
+    """
+    for module in model.modules():
+        config: Any = getattr(module, "config", None)
+        if hasattr(config, "_attn_implementation_internal"):
+            config._attn_implementation_internal = NAME
 
 
-def _refuse_unknown(module: torch.nn.Module, others: dict[str, Any]) -> None:
+def _attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: LazyMask | Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    sliding_window: int | None = None,
+    s_aux: Tensor | None = None,
+    sinks: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    _refuse_unknown(module, others)
+    scale = float(query.shape[-1] ** -0.5 if scaling is None else scaling)
+    sinks = s_aux if sinks is None else sinks
+    if isinstance(attention_mask, Tensor):
+        if sinks is not None:
+            raise UnsupportedModelError(f"{type(module).__name__} has sinks and makes its own attention mask")
+        return _spelled_out(query, key, value, attention_mask, scale, softcap), None
+    mask = _mask(module, attention_mask, others.get("is_causal"), sliding_window)
+    return ops.paged_attention(query, key, value, sinks, (), scale, mask, float(softcap or 0.0)), None
+
+
+def _spelled_out(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float, softcap: float | None
+) -> Tensor:
+    """Attention with a mask that the model made, for own_attention.py to read."""
+    grouped = query.unflatten(1, (key.shape[1], -1))
+    scores = grouped @ key.unsqueeze(2).transpose(-1, -2) * scale
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    mask = mask.unsqueeze(2)
+    scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+    return (scores.softmax(-1) @ value.unsqueeze(2)).flatten(1, 2).transpose(1, 2)
+
+
+def _refuse_unknown(module: nn.Module, others: dict[str, Any]) -> None:
     unknown = sorted(name for name, value in others.items() if value is not None and name not in _HARMLESS)
     if unknown:
         raise UnsupportedModelError(f"{type(module).__name__} needs attention with {', '.join(unknown)}")
 
 
-def _mask(module: torch.nn.Module, mask: Any, is_causal: bool | None, sliding_window: int | None) -> MaskSpec:
-    if isinstance(mask, LazyMask):
-        return mask.spec
+def _mask(module: nn.Module, mask: LazyMask | None, is_causal: bool | None, sliding_window: int | None) -> MaskSpec:
     if mask is not None:
-        raise UnsupportedModelError(f"{type(module).__name__} makes its own attention mask, which is not supported")
+        return mask.spec
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     return MaskSpec(causal=bool(causal), window=int(sliding_window or 0))

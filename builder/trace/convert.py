@@ -96,6 +96,7 @@ class Converter:
         self._taken: set[str] = {str(value.name) for value in weights.values()}
         self._counts: dict[str, int] = {}
         self._pool: dict[object, Value] = {}
+        self._numbers: dict[str, int] = {}
         self._node: Node | None = None
 
     # -- the walk
@@ -266,6 +267,11 @@ class Converter:
     def is_derived(self, value: Value) -> bool:
         """Whether a value depends on weights and constants alone."""
         return id(value) in self._derived
+
+    def count(self, what: str) -> int:
+        """How often this was asked before for `what`."""
+        self._numbers[what] = self._numbers.get(what, -1) + 1
+        return self._numbers[what]
 
     def unique(self, name: str) -> str:
         """`name`, or the first of name_1, name_2, ... that is free."""

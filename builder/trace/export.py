@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._decomp import decomposition_table
+from torch._dynamo.exc import UserError
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -14,9 +15,12 @@ from . import aten_complex, aten_elementwise, aten_math, aten_shape, ops, rotary
 from .convert import unsupported_operators
 from .experts import own_experts
 from .modeling_modules import sorted_sets
+from .own_attention import replace_own_attention
+from .own_positions import replace_own_positions
 
 # What torch.export says of a loop over tokens, or of chunks of them.
-_FIXED_LENGTH = ("specialized it to be a constant", "Constraints violated (T)")
+_LIMITED_LENGTH = "Constraints violated (T)"
+_FIXED_LENGTH = ("specialized it to be a constant", _LIMITED_LENGTH)
 
 INPUT_NAMES = ("input_ids", "position_ids", "logits_rows")
 
@@ -38,21 +42,40 @@ class Packed(nn.Module):
         return out.logits[0] if self._keeps_rows else out.logits[0][logits_rows]
 
 
-def export(model: nn.Module, mode: FakeTensorMode) -> torch.export.ExportedProgram:
-    """Export a model whose parameters are fake tensors of `mode`. Every operator left has a handler in `convert`."""
-    tokens, rows = torch.export.Dim("T", min=1), torch.export.Dim("R", min=1)
+def export(model: nn.Module, mode: FakeTensorMode, max_seq_len: int) -> torch.export.ExportedProgram:
+    """Export a model whose parameters are fake tensors of `mode`. Every operator left has a handler in `convert`.
+
+    Models with tables by position accept no more tokens than those have; such are exported for sequences of up to
+    `max_seq_len`.
+    """
     with torch.no_grad(), mode:
         inputs = tuple(torch.zeros(size, dtype=torch.int64) for size in (12, 12, 3))
     try:
         with torch.no_grad(), ops.opaque_linear(), rotary.fused_rotary(model), sorted_sets(model):
-            program = torch.export.export(
-                Packed(model), inputs, dynamic_shapes=({0: tokens}, {0: tokens}, {0: rows}), strict=False
-            )
+            program = _export(Packed(model), inputs, max_seq_len)
     except Exception as error:
         raise UnsupportedModelError(_reason(model, error)) from error
     program.graph.eliminate_dead_code(_has_effect)
-    rotary.verify(program)
+    try:
+        rotary.verify(program)
+        program = replace_own_attention(program, max_seq_len)
+        replace_own_positions(program)
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"{type(model).__name__}: {error}") from error
     return _decompose(model, program)
+
+
+def _export(packed: Packed, inputs: tuple[Tensor, ...], max_seq_len: int) -> torch.export.ExportedProgram:
+    def attempt(**limits: int) -> torch.export.ExportedProgram:
+        tokens, rows = torch.export.Dim("T", min=1, **limits), torch.export.Dim("R", min=1)
+        return torch.export.export(packed, inputs, dynamic_shapes=({0: tokens}, {0: tokens}, {0: rows}), strict=False)
+
+    try:
+        return attempt()
+    except UserError as error:
+        if _LIMITED_LENGTH not in str(error) or max_seq_len <= len(inputs[0]) + 1:
+            raise
+    return attempt(max=max_seq_len - 1)  # one less: tensors that are as long as a table take another path
 
 
 def _has_effect(node: torch.fx.Node) -> bool:

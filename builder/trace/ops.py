@@ -1,6 +1,6 @@
 """The operations a model is traced into, as opaque torch operators: they have a shape, never an implementation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -8,9 +8,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from ...plugins.plugin import DOMAIN
+from .masks import MaskSpec
 
 _SCHEMAS = (
-    "paged_attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, int cache_layer, float scale, int window, "
+    "paged_attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, float[] slopes, float scale, int window, "
     "float softcap, int causal, int chunk) -> Tensor",
     "linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
     "experts(Tensor x, Tensor indices, Tensor weights, Tensor? gate, Tensor up, Tensor down, Tensor? gate_bias, "
@@ -48,6 +49,22 @@ def _(x: Tensor, *_: object) -> Tensor:
 @torch.library.register_fake(f"{DOMAIN}::linear", lib=_library)
 def _(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return x.new_empty(*x.shape[:-1], weight.shape[0])
+
+
+def paged_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    sinks: Tensor | None,
+    slopes: Sequence[float],
+    scale: float,
+    mask: MaskSpec,
+    softcap: float,
+) -> Tensor:
+    """q [1, H, T, D], k [1, Hk, T, D], v [1, Hk, T, Dv] -> [1, T, H, Dv]. `slopes`: of ALiBi, [H] or none."""
+    return torch.ops.enginesmith.paged_attention(
+        q, k, v, sinks, list(slopes), scale, mask.window, softcap, int(mask.causal), mask.chunk
+    )
 
 
 @contextmanager

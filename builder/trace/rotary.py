@@ -20,6 +20,7 @@ from ...errors import UnsupportedModelError
 from .modeling_modules import namespaces
 
 _TOKENS, _HEADS = 3, 2
+_POSITIONS = torch.tensor([0, 1, 2, 7, 19, 101])
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ def _agrees(form: RotaryForm, x: Tensor, cos: Tensor, sin: Tensor, y: Any) -> bo
 
 def verify(program: torch.export.ExportedProgram) -> None:
     """Check, by computing it, that every cos and sin has the layout its RotaryEmbedding was recognised with."""
-    from .position_values import position_values
+    from .position_values import PositionValues
 
     target = torch.ops.enginesmith.rotary_embedding.default
     promises = dict.fromkeys(
@@ -182,7 +183,9 @@ def verify(program: torch.export.ExportedProgram) -> None:
         if node.op == "call_function" and node.target is target and node.args[7] != "free"
         for argument in node.args[1:3]
     )
-    values = position_values(program, [argument for argument, _ in promises])
+    if not promises:
+        return
+    values = PositionValues(program, _POSITIONS).compute([argument for argument, _ in promises], {})
     for argument, layout in promises:
         value = values[argument]
         half = value.shape[-1] // 2

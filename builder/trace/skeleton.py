@@ -45,19 +45,21 @@ def causal_class(config: Mapping[str, Any]) -> tuple[Any, Any]:
     return model_class, hf_config
 
 
-def make_skeleton(config: Mapping[str, Any], length: int, attention_name: str = attention.NAME) -> nn.Module:
+def make_skeleton(config: Mapping[str, Any], length: int, attention_name: str | None = None) -> nn.Module:
     """The model in float32 with parameters on "meta" and real buffers; its rotary frequencies are those of sequences of
     `length` tokens.
 
-    `attention_name`: an attention implementation of Transformers; by default the one that is traced.
+    `attention_name`: an attention implementation of Transformers; None means the one that is traced.
     """
     model_class, hf_config = causal_class(config)
     attention.register_attention()
     experts.register_experts()
     try:
         with torch.device("meta"):
-            names = {"attn_implementation": attention_name, "experts_implementation": experts.NAME}
+            names = {"attn_implementation": attention_name or "eager", "experts_implementation": experts.NAME}
             model = model_class._from_config(hf_config, dtype=torch.float32, **names)
+        if attention_name is None:
+            attention.use_attention(model)
         model.eval().requires_grad_(False)
         model.tie_weights()
         _require_small_buffers(model)
@@ -67,9 +69,7 @@ def make_skeleton(config: Mapping[str, Any], length: int, attention_name: str = 
         raise
     except Exception as error:
         interface = reason(error)
-        if attention_name in str(error):
-            interface = "it does not use Transformers' attention interface"
-        elif isinstance(error, KeyError):  # whose text is the bare key: an activation or rope type
+        if isinstance(error, KeyError):  # whose text is the bare key: an activation or rope type
             interface = f"config.json names {interface}, which Transformers does not know"
         raise UnsupportedModelError(f"model_type {config['model_type']!r} cannot be built: {interface}") from error
     _require_finite_buffers(model)

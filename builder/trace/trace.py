@@ -8,7 +8,8 @@ from . import trace_cache
 def trace(config: dict, *, max_seq_len: int, progress: Progress | None = None) -> Network:
     """The network of a raw config.json.
 
-    `max_seq_len` decides rotary frequencies that depend on the length of a sequence (see rope_update), nothing else.
+    `max_seq_len`: the network is right for sequences of up to so many tokens. Rotary frequencies may depend on it (see
+    rope_update), and masks of a model's own are looked at no further (see attention_probe).
     Raises UnsupportedModelError, naming what is missing, for a model that cannot be expressed. A network traced before
     with the same versions comes from the cache, without importing PyTorch or Transformers.
     """

@@ -31,7 +31,7 @@ def trace_model(config: dict[str, Any], max_seq_len: int, progress: Progress) ->
         tied = checkpoint_names.tied_parameters(model)
         mode = fake_parameters(model)
         task.advance()
-        program = export(model, mode)
+        program = export(model, mode, max_seq_len)
         task.advance(2)
         graph = convert(program, tied)
         task.advance()

@@ -13,16 +13,19 @@ def attention(
     k: np.ndarray,
     v: np.ndarray,
     sinks: np.ndarray | None = None,
+    slopes: np.ndarray | None = None,
     *,
     scale: float,
     window: int = 0,
     softcap: float = 0.0,
+    chunk: int = 0,
 ) -> np.ndarray:
     """Attention of a sequence's last Tq tokens to its context of Tk tokens, in the type of q (float64 for a reference).
 
     q [Tq, H, D], k [Tk, Hk, D], v [Tk, Hk, Dv] -> [Tq, H, Dv]. Query head h reads key-value head h // (H // Hk). The
-    query at position i sees the keys j with i - window < j <= i (window 0: all j <= i). sinks [H] are logits that join
-    the denominator alone (Xiao et al., 2023; as learned by gpt-oss).
+    query at position i sees the keys j with i - window < j <= i (window 0: all j <= i), of those the ones from the last
+    multiple of `chunk` on (0: all). sinks [H] are logits that join the denominator alone (Xiao et al., 2023; as learned
+    by gpt-oss). slopes [H] times i - j are taken off scores (ALiBi; Press et al., 2022).
     """
     group = q.shape[1] // k.shape[1]
     scores = np.einsum("ihd,jhd->hij", q, np.repeat(k, group, axis=1)) * scale
@@ -30,7 +33,10 @@ def attention(
         scores = softcap * np.tanh(scores / softcap)
     own = np.arange(len(k) - len(q), len(k))[:, None]
     key = np.arange(len(k))[None, :]
+    if slopes is not None:
+        scores = scores - slopes[:, None, None] * (own - key)
     visible = (key <= own) & ((key > own - window) if window else True)
+    visible = visible & ((key >= own // chunk * chunk) if chunk else True)
     scores = np.where(visible, scores, -np.inf)
     top = scores.max(axis=-1, keepdims=True)
     if sinks is not None:

@@ -50,7 +50,14 @@ def _check(node: ir.Node, value: ir.Value, result: Array, values: Mapping[str, A
 
 
 def attention(
-    _: Any, a: dict[str, Any], lengths: Sequence[int], q: Array, k: Array, v: Array, sinks: Any = None
+    _: Any,
+    a: dict[str, Any],
+    lengths: Sequence[int],
+    q: Array,
+    k: Array,
+    v: Array,
+    sinks: Any = None,
+    slopes: Any = None,
 ) -> Array:
     """q [1,H,T,D], k and v [1,Hk,T,D] -> [1,T,H,Dv]; a query sees its own sequence alone."""
     group = q.shape[1] // k.shape[1]
@@ -61,6 +68,8 @@ def attention(
     owner = np.repeat(np.arange(len(lengths)), lengths)
     place = np.concatenate([np.arange(n) for n in lengths])
     i, j = place[:, None], place[None]
+    if slopes is not None:
+        scores = scores - slopes[None, :, None, None] * (i - j)
     keep = owner[:, None] == owner[None]
     keep &= (j <= i) if a["causal"] else True
     keep &= (i - a["window"] < j) if a["window"] else True

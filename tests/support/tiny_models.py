@@ -67,6 +67,14 @@ FAMILIES: dict[str, dict[str, Any]] = {
         intermediate_size=...,
     ),
     "gpt_neox": _family("gpt_neox", "GPTNeoXForCausalLM", rotary_pct=0.5, num_key_value_heads=...),
+    "gpt_neo": _family(
+        "gpt_neo", "GPTNeoForCausalLM", num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]],
+        window_size=4, num_attention_heads=..., num_hidden_layers=..., num_key_value_heads=...,
+    ),
+    "bloom": _family(
+        "bloom", "BloomForCausalLM", n_head=4, n_layer=2, num_attention_heads=..., num_hidden_layers=...,
+        num_key_value_heads=..., intermediate_size=..., max_position_embeddings=...,
+    ),
     "olmo2": _family("olmo2", "Olmo2ForCausalLM"),
     "granite": _family(
         "granite", "GraniteForCausalLM", embedding_multiplier=3.0, logits_scaling=2.0, residual_multiplier=0.7,

@@ -29,14 +29,17 @@ class AttentionCall(CpuCall):
     v: View
     out: View
     sinks: View | None
+    slopes: View | None
     layer: CacheLayer
     scale: float
     softcap: float
+    window: int
+    chunk: int
 
     header = "attention/cpu/paged_attention.h"
 
     def reads(self) -> list[View]:
-        return [view for view in (self.q, self.k, self.v, self.sinks) if view is not None]
+        return [view for view in (self.q, self.k, self.v, self.sinks, self.slopes) if view is not None]
 
     def writes(self) -> list[View]:
         return [self.out]
@@ -49,9 +52,9 @@ class AttentionCall(CpuCall):
         out.need_scratch(f"{name}::scratch_floats(threads, kLimits.max_num_tokens) * 4")
         out.add(
             f"  {name}::run(pool, {out.heads(self.q)}, {out.heads(self.k)}, {out.heads(self.v)}, "
-            f"{out.heads(self.out)}, e.kv[{layer}], steps[{out.cache_groups[layer]}], {float_literal(self.scale)}, "
-            f"{float_literal(self.softcap)}, {self.layer.window}, {out.at_or_null(self.sinks)}, "
-            "reinterpret_cast<float*>(scratch));"
+            f"{out.heads(self.out)}, e.kv[{layer}], steps[{out.cache_groups[layer]}], {{{float_literal(self.scale)}, "
+            f"{float_literal(self.softcap)}, {self.window}, {self.chunk}, {out.at_or_null(self.sinks)}, "
+            f"{out.at_or_null(self.slopes)}}}, reinterpret_cast<float*>(scratch));"
         )
 
 
@@ -70,9 +73,7 @@ def _element(layer: CacheLayer) -> str:
 
 
 def _lower(lowering: Lowering, node: ir.Node) -> None:
-    (q, k, v, sinks), attributes = parsed(node)
-    if attributes.chunk:
-        raise Unsupported("chunked attention")
+    (q, k, v, sinks, slopes), attributes = parsed(node)
     if not attributes.causal:
         raise Unsupported("attention that is not causal")
     queries, keys, values = (_heads(lowering, value) for value in (q, k, v))
@@ -86,7 +87,7 @@ def _lower(lowering: Lowering, node: ir.Node) -> None:
         kv_heads=kv_heads,
         k_dim=keys.shape[2].count,
         v_dim=values.shape[2].count,
-        window=attributes.window,
+        window=min(filter(None, (attributes.window, attributes.chunk)), default=0),
         dtype=KvDtype(config.kv_cache or config.dtype),
         key_scales=key_scales,
         value_scales=value_scales,
@@ -99,9 +100,12 @@ def _lower(lowering: Lowering, node: ir.Node) -> None:
         v=values,
         out=lowering.values.heads(target),
         sinks=lowering.weights.optional_view(sinks),
+        slopes=lowering.weights.optional_view(slopes),
         layer=layer,
         scale=attributes.scale,
         softcap=attributes.softcap,
+        window=attributes.window,
+        chunk=attributes.chunk,
     )
     lowering.values.emit(call)
     lowering.values.assign(out, target)

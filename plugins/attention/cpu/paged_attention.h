@@ -25,9 +25,9 @@ struct PagedAttention {
   // Writes the step's keys [T, Hk, D] and values [T, Hk, Dv] to the cache, then attends: q [T, H, D] to
   // out [T, H, Dv]. `scratch` holds scratch_floats() floats.
   static void run(ThreadPool& pool, Heads q, Heads k, Heads v, MutHeads out, KvLayer layer, const AttentionStep& step,
-                  float scale, float softcap, int window, const float* sinks, float* scratch) {
+                  const AttentionOptions& options, float* scratch) {
     Cache::write(pool, k, v, layer, step);
-    const Call call{q, out, layer, step, {scale, softcap, window, sinks}, Scratch(scratch, pool.threads())};
+    const Call call{q, out, layer, step, options, Scratch(scratch, pool.threads())};
     const int jobs = call.list_jobs();
     const int split_jobs = jobs * Hk < kScarce * pool.threads() ? call.decodes_first(jobs) : 0;
     call.attend_splits(pool, split_jobs);

@@ -21,9 +21,14 @@ struct AttentionOptions {
   float scale;         // of the scores
   float softcap;       // c: scores become c tanh(score / c); 0: off
   int window;          // w: the row at position i sees keys i - w + 1 .. i; 0: all keys up to i
+  int chunk;           // c: it sees those from the last multiple of c on, up to i; 0: all
   const float* sinks;  // [H] a logit for each head that only joins the denominator; null: none
+  const float* slopes;  // [H] what a score loses for each token between its key and the row; null: nothing
 
-  int first_visible(int position) const { return window > 0 ? std::max(0, position - window + 1) : 0; }
+  int first_visible(int position) const {
+    const int in_window = window > 0 ? std::max(0, position - window + 1) : 0;
+    return chunk > 0 ? std::max(in_window, position / chunk * chunk) : in_window;
+  }
 };
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
@@ -83,15 +88,16 @@ struct RowTile {
   State total[kRows];           // of the splits merged so far
 
   int tokens, rows;              // in use
+  int first_head;                // the query head of row 0
   int position;                  // of the first token
   float key_scale, value_scale;  // of the head, where it has them
 
   // Takes tokens t .. t + count - 1 of the step, the first at `position_`, and the query heads of key-value head
   // `head`.
   void load(Heads queries, int t, int count, int head, int position_, float scale) {
-    tokens = count, rows = count * G, position = position_;
+    tokens = count, rows = count * G, position = position_, first_head = head * G;
     for (int r = 0; r < rows; ++r) {
-      const float* from = queries.at(t + r / G, head * G + r % G);
+      const float* from = queries.at(t + r / G, first_head + r % G);
       for (int d = 0; d < D; ++d) q[r * D + d] = from[d] * scale;
     }
   }
@@ -246,10 +252,12 @@ struct RowTile {
     const int own = position + r / G;
     const int first = options.first_visible(own) - keys.start, last = own - keys.start;
     float* row = scores + r * kKeys;
+    const float slope = options.slopes ? options.slopes[first_head + r % G] : 0.0f;
     VF top = VF::broadcast(state[r].max);
     for (int v = first_vector; v < end_vector; ++v) {
       VF s = VF::load(row + v * kLanes);
       if (options.softcap > 0) s = VF::broadcast(options.softcap) * tanh(s / VF::broadcast(options.softcap));
+      if (options.slopes) s = fma(VF::broadcast(-slope), distances(last - v * kLanes), s);
       if (v * kLanes < first || (v + 1) * kLanes - 1 > last) s = mask(s, first - v * kLanes, last - v * kLanes);
       s.store(row + v * kLanes);
       top = max(top, s);
@@ -266,6 +274,13 @@ struct RowTile {
       sum = sum + weight;
     }
     sum.store(sums + r * kLanes);
+  }
+
+  // `distance` of lane 0's key, and of the keys behind it one less each.
+  static VF distances(int distance) {
+    alignas(64) float lane[kLanes];
+    for (int i = 0; i < kLanes; ++i) lane[i] = static_cast<float>(distance - i);
+    return VF::load(lane);
   }
 
   // Keeps lanes first .. last, -infinity elsewhere.

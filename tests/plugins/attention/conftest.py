@@ -20,13 +20,13 @@ extern "C" int64_t block_bytes() {{ return Kernel::block_bytes; }}
 extern "C" void run(int threads, int tokens, int seqs, int max_blocks, const float* q, const float* k, const float* v,
                     float* out, uint8_t* cache, int64_t block_stride, const float* key_scales,
                     const float* value_scales, const int32_t* query_start, const int32_t* context_length,
-                    const int32_t* block_table, float scale, float softcap, int window, const float* sinks,
-                    float* scratch) {{
+                    const int32_t* block_table, float scale, float softcap, int window, int chunk,
+                    const float* sinks, const float* slopes, float* scratch) {{
   es::ThreadPool pool(threads);
   const es::AttentionStep step{{tokens, seqs, max_blocks, query_start, context_length, block_table}};
   Kernel::run(pool, {{q, {heads} * {d}, {d}}}, {{k, {kv_heads} * {d}, {d}}}, {{v, {kv_heads} * {dv}, {dv}}},
-              {{out, {heads} * {dv}, {dv}}}, {{cache, block_stride, key_scales, value_scales}}, step, scale, softcap,
-              window, sinks, scratch);
+              {{out, {heads} * {dv}, {dv}}}, {{cache, block_stride, key_scales, value_scales}}, step,
+              {{scale, softcap, window, chunk, sinks, slopes}}, scratch);
 }}
 """
 
@@ -59,7 +59,9 @@ class Options:
     scale: float = 0.3
     softcap: float = 0.0
     window: int = 0
+    chunk: int = 0
     sinks: np.ndarray | None = None
+    slopes: np.ndarray | None = None
 
 
 @dataclass
@@ -120,10 +122,11 @@ class AttentionRunner:
 
     def _release(self, chunks: list[tuple[Sequence, int]]) -> None:
         """Frees the blocks behind the window, as the runtime does: they are poisoned, and -1 in the table."""
-        if not self.options.window:
+        window = min(filter(None, (self.options.window, self.options.chunk)), default=0)
+        if not window:
             return
         for s, _ in chunks:
-            for index in range(max(0, s.done - self.options.window + 1) // self.shape.block):
+            for index in range(max(0, s.done - window + 1) // self.shape.block):
                 if s.blocks[index] >= 0:
                     self.cache[s.blocks[index]] = 0xFF
                     self.free.insert(0, s.blocks[index])
@@ -138,8 +141,8 @@ class AttentionRunner:
             ctypes.c_int64(self.cache.shape[1]),
             *(ctypes.c_void_p(None if x is None else x.ctypes.data) for x in self.head_scales),
             *(ctypes.c_void_p(x.ctypes.data) for x in (query_start, context, table)),
-            ctypes.c_float(options.scale), ctypes.c_float(options.softcap), options.window,
-            ctypes.c_void_p(None if options.sinks is None else options.sinks.ctypes.data),
+            ctypes.c_float(options.scale), ctypes.c_float(options.softcap), options.window, options.chunk,
+            *(ctypes.c_void_p(None if x is None else x.ctypes.data) for x in (options.sinks, options.slopes)),
             ctypes.c_void_p(scratch.ctypes.data),
         )  # fmt: skip
 

@@ -29,7 +29,9 @@ OPTIONS = {
     "window": {"window": 37},
     "softcap": {"softcap": 2.0, "scale": 1.0},
     "sinks": {"sinks": True},
-    "all": {"window": 100, "softcap": 5.0, "sinks": True},
+    "chunk": {"chunk": 41},
+    "slopes": {"slopes": True},
+    "all": {"window": 100, "softcap": 5.0, "sinks": True, "slopes": True, "chunk": 230},
 }
 
 
@@ -37,6 +39,8 @@ def options_for(shape: tuple, name: str) -> dict:
     options = dict(OPTIONS[name])
     if options.pop("sinks", False):
         options["sinks"] = np.linspace(-2, 3, shape[1]).astype(np.float32)
+    if options.pop("slopes", False):
+        options["slopes"] = np.geomspace(0.5, 2e-3, shape[1]).astype(np.float32)
     return options
 
 
@@ -44,8 +48,9 @@ def expected(runner, sequence) -> np.ndarray:
     """The float64 reference over keys and values as the cache holds them."""
     q, k, v = sequence.q.astype(np.float64), held(runner, sequence.k, 0), held(runner, sequence.v, 1)
     options = runner.options
-    sinks = None if options.sinks is None else options.sinks.astype(np.float64)
-    return attention(q, k, v, sinks, scale=options.scale, window=options.window, softcap=options.softcap)
+    sinks, slopes = (None if x is None else x.astype(np.float64) for x in (options.sinks, options.slopes))
+    more = {name: getattr(options, name) for name in ("scale", "window", "softcap", "chunk")}
+    return attention(q, k, v, sinks, slopes, **more)
 
 
 def held(runner, x: np.ndarray, which: int) -> np.ndarray:
