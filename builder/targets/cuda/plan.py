@@ -110,7 +110,7 @@ class CudaPlan(Plan):
 
 def layout_of_weight(weight: LinearWeight) -> PackedLayout:
     """How the kernels' weights lie."""
-    from ....plugins.linear.cuda.packing import layout_of_weight  # pyright: ignore[reportMissingImports]
+    from ....plugins.linear.cuda.packing import layout_of_weight
 
     return layout_of_weight(weight)
 

@@ -15,6 +15,7 @@ from .launch import (
     WeightPart,
     When,
     count,
+    counted,
     tiles,
 )
 
@@ -31,6 +32,7 @@ __all__ = [
     "WeightPart",
     "When",
     "count",
+    "counted",
     "tiles",
 ]
 

@@ -69,6 +69,13 @@ def count(dim: Dim) -> Count:
     return _COUNTS[dim.symbol]
 
 
+def counted(dim: Dim, each: int = 1) -> tuple[dict[str, Count], dict[str, int]]:
+    """A size times `each`, as the argument `units` and the constant TIMES of a kernel, whose product it is."""
+    if dim.is_static:
+        return {}, {"units": 1, "TIMES": dim.count * each}
+    return {"units": count(dim)}, {"TIMES": dim.count * each}
+
+
 @dataclass(frozen=True)
 class Launch:
     """`kernel`: a function of triton.jit. `arguments` and `constants` by the names of its parameters, all of them.
