@@ -9,6 +9,7 @@ from ..passes import graph as g
 from ..passes.head import makes_logits
 from ..passes.linear import Linear, read_linear
 from ..passes.pipeline import clean
+from ..passes.router import is_router
 from .folds import Fold, find_fold
 
 
@@ -40,7 +41,7 @@ class InputGroup:
 
 @dataclass(frozen=True)
 class Feeds:
-    """Groups in order of execution, and products with weights that are no torch.nn.Linear: module path -> reason."""
+    """Groups in order of execution, and products with weights that are left alone: module path -> reason."""
 
     groups: list[InputGroup] = field(default_factory=list)
     others: dict[str, str] = field(default_factory=dict)
@@ -54,6 +55,9 @@ def read_feeds(network: Network) -> Feeds:
     found = Feeds()
     readers: dict[ir.Value, list[Layer]] = {}
     seen: set[str] = set()
+    for node in (node for node in graph if g.is_op(node, "Experts", domain=g.DOMAIN)):
+        name = (node.name or "").rpartition("/")[0]
+        found.others[name] = "no method reaches experts; build --weights rounds them to the nearest"
     for linear in (linear for node in graph if (linear := read_linear(node)) is not None):
         name = (linear.node.name or "").rpartition("/")[0]
         reason = _reason_against(linear, name, network)
@@ -68,7 +72,9 @@ def read_feeds(network: Network) -> Feeds:
 
 
 def _reason_against(linear: Linear, name: str, network: Network) -> str | None:
-    """Why a product is no torch.nn.Linear; None if it is one."""
+    """Why a product is left alone; None if it is a torch.nn.Linear that can be quantized."""
+    if is_router(linear.output):
+        return "it chooses experts"
     if not g.is_parameter(linear.weight):
         return "its weight is computed from parameters"
     if network.tied.get(f"{name}.weight", f"{name}.weight") != linear.weight.name:

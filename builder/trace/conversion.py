@@ -27,13 +27,23 @@ def conversions(config: Mapping[str, Any], tensors: Shapes) -> dict[str, Assembl
     """
     model: Any = make_skeleton(config, 1)
     made: dict[str, Assembly] = {}
+    known: dict[object, tuple[list[str], Assembly]] = {}
+    shapes_here = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     for target, (converter, collected) in _sources(model, tensors).items():
-        if converter is not None:
-            made |= _converted(model, target, converter, collected, tensors)
+        names = [name for each in collected.values() for name in each]
+        if converter is None:
+            made.update((target, _stored(name, tensors)) for name in names if name != target)
             continue
-        for name in collected[""]:
-            if name != target:
-                made[target] = _stored(name, tensors)
+        shapes = [(pattern, tuple(tuple(tensors[name]) for name in each)) for pattern, each in collected.items()]
+        alike = (id(converter), *shapes, shapes_here[target])
+        if alike in known:  # in another layer: of hundreds of experts it takes a while to find out
+            others, assembly = known[alike]
+            made[target] = assembly.renamed(dict(zip(others, names, strict=True)))
+            continue
+        found = _converted(model, target, converter, collected, tensors)
+        if list(found) == [target]:
+            known[alike] = names, found[target]
+        made |= found
     return made
 
 

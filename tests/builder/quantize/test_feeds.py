@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from tiny_models import FAMILIES
+from tiny_models import FAMILIES, MIXTURES
 
 from enginesmith.builder.network import Network
 from enginesmith.builder.quantize.feeds import Feeds, InputGroup, read_feeds
@@ -233,3 +233,12 @@ def test_the_network_stays():
     before = [(node.op_type, node.name) for node in network.graph]
     read_feeds(network)
     assert [(node.op_type, node.name) for node in network.graph] == before
+
+
+def test_routers_and_experts_are_left_alone():
+    feeds = read_feeds(trace(MIXTURES["qwen2_moe"], max_seq_len=128))
+    layers = [layer.name for group in feeds.groups for layer in group.layers]
+    assert "model.layers.1.mlp.shared_expert.up_proj" in layers
+    assert feeds.others["model.layers.1.mlp.gate"] == "it chooses experts"
+    assert feeds.others["model.layers.1.mlp.experts"].startswith("no method reaches experts")
+    assert not [name for name in layers if name.endswith(("mlp.gate", "experts"))]
