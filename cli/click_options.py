@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 
 import click
 
-from ..errors import OptionError
+from ..errors import OptionError, shown
+from ..units import Bytes, read_size
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_MOST_BYTES = 1 << 60
 _LIMITS = ("ge", "gt", "le", "lt")
 
 
@@ -141,7 +143,7 @@ def _plain_type(annotation: Any) -> tuple[Any, bool]:
         return (arguments[0], True) if arguments[0] in (str, int, float) else (None, False)
     if origin in (dict, Mapping):
         return (dict, True) if tuple(arguments) == (int, float) else (None, False)
-    if origin is Literal or annotation in (str, int, float, bool) or _is_enum(annotation):
+    if origin is Literal or annotation in (str, int, float, bool, Bytes) or _is_enum(annotation):
         return annotation, False
     return None, False
 
@@ -153,6 +155,8 @@ def _click_type(kind: Any, field: Field) -> click.ParamType:
         return _Choice(tuple(kind))
     if kind is str:
         return click.STRING
+    if kind is Bytes:
+        return Size()
     low, high = (field.limits.get("ge", field.limits.get("gt")), field.limits.get("le", field.limits.get("lt")))
     limits: dict[str, Any] = {
         "min": low,
@@ -167,6 +171,20 @@ def _click_type(kind: Any, field: Field) -> click.ParamType:
 
 def _is_enum(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, StrEnum)
+
+
+class Size(click.ParamType):
+    """A size: 2GB, 512MiB, or a plain number of bytes."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        size = read_size(str(value))
+        if size is None:
+            self.fail(f"{shown(value)} is not a size such as 2GB, 512MiB or a number of bytes", param, ctx)
+        if size > _MOST_BYTES:
+            self.fail(f"{shown(value)} is more memory than any machine has", param, ctx)
+        return size
 
 
 class _Choice(click.Choice):

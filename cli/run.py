@@ -1,17 +1,16 @@
 """`enginesmith run`: prompts in, text out."""
 
 import io
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import RequestError, shown
+from ..errors import RequestError
 from ..runtime.batcher.policies import CapacityPolicy
 from ..runtime.sampling_params import SamplingParams
-from .click_options import dataclass_fields, given, with_options
+from .click_options import Size, dataclass_fields, given, with_options
 from .progress import terminal_progress
 from .show import counted
 from .stream import Timing, remark, stream
@@ -20,25 +19,8 @@ from .terminal import say, write_json, write_model_text
 if TYPE_CHECKING:
     from ..runtime.outputs import RequestOutput
 
-_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-_MOST_BYTES = 1 << 60
 _ANSWER_TOKENS = 512
 _CHUNK, _LONGEST_INPUT = 1 << 16, 1 << 26
-
-
-class _Bytes(click.ParamType):
-    """A size: 2GB, 512MiB, or a plain number of bytes."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?) *([kmg]i?|)b?", str(value).lower())
-        if match is None:
-            self.fail(f"{shown(value)} is not a size such as 2GB, 512MiB or a number of bytes", param, ctx)
-        size = float(match[1]) * _UNITS[match[2]]
-        if size > _MOST_BYTES:
-            self.fail(f"{shown(value)} is more memory than any machine has", param, ctx)
-        return int(size)
 
 
 @click.command("run")
@@ -49,7 +31,7 @@ class _Bytes(click.ParamType):
 @click.option("--system", help="A system message, with --chat or --interactive.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line and prompt.")
 @click.option("--threads", type=click.IntRange(min=1), help="Worker threads; default: the physical cores available.")
-@click.option("--kv-cache-memory", type=_Bytes(), help="Memory for the KV cache, such as 2GB.")
+@click.option("--kv-cache-memory", type=Size(), help="Memory for the KV cache, such as 2GB.")
 @click.option(
     "--capacity-policy",
     type=click.Choice([policy.value for policy in CapacityPolicy]),

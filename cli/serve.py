@@ -22,8 +22,7 @@ def command(engine: Path, **options: Any) -> None:
 
     SIGTERM or Ctrl-C lets running requests end first; a second one does not.
     """
-    names = {field.name for field in _ENGINE_FIELDS}
-    config = RuntimeConfig(**given({name: options.pop(name, None) for name in names}))
+    config = RuntimeConfig(**given({field.name: options.pop(field.name) for field in _ENGINE_FIELDS}))
     run_server(engine, made_from(ServeOptions, options), config)
 
 

@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 
 from enginesmith.cli.click_options import dataclass_fields, given, pydantic_fields, with_options
 from enginesmith.runtime.sampling_params import SamplingParams
+from enginesmith.units import Bytes
 
 
 class Model(BaseModel):
@@ -28,6 +29,7 @@ class Plain:
     bias: Mapping[int, float] | None = None
     """By token."""
     size: int | None = None
+    room: Bytes | None = None
 
 
 def _parse(fields: list[Any], *arguments: str) -> dict[str, Any]:
@@ -56,10 +58,13 @@ def test_values_have_their_types() -> None:
         "choice": "b",
         "flag": False,
     }
-    assert _parse(dataclass_fields(Plain), "--names", "x", "--names", "y", "--bias", "3=-1.5", "--size", "7") == {
+    assert _parse(
+        dataclass_fields(Plain), "--names", "x", "--names", "y", "--bias", "3=-1.5", "--size", "7", "--room", "2GiB"
+    ) == {
         "names": ("x", "y"),
         "bias": {3: -1.5},
         "size": 7,
+        "room": 2 << 30,
     }
 
 
@@ -80,5 +85,5 @@ def test_malformed_pairs(value: str) -> None:
 
 def test_help_comes_from_descriptions_and_docstrings() -> None:
     assert [field.help for field in pydantic_fields(Model)][:2] == ["A number.", "A share."]
-    assert [field.help for field in dataclass_fields(Plain)] == ["Several names.", "By token.", ""]
+    assert [field.help for field in dataclass_fields(Plain)] == ["Several names.", "By token.", "", ""]
     assert all(field.help for field in dataclass_fields(SamplingParams))
