@@ -1,0 +1,160 @@
+"""Ten times the load that a server sustains: `python benchmarks/serve_burst.py ENGINE [--seconds 60]`.
+
+Starts `enginesmith serve ENGINE`, asks each of a few prompts alone, finds how many requests a second it sustains with
+16 at once, then sends ten times as many over 200 connections, of which every tenth is dropped midway. Ends with 1
+unless every answer is 200 or 429, every whole answer is the one that its prompt got alone, every block is free at the
+end, and the memory has not grown.
+"""
+
+import argparse
+import asyncio
+import itertools
+import random
+import re
+import sys
+import time
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+PROMPTS, CONNECTIONS = 24, 200
+WORDS = ("the", "a", "sun", "moon", "and", "over", "under", "river", "stone", "bird", "sings", "falls")
+MOST_GROWTH = 32 << 20  # bytes: what caches of finite size and the allocator may take
+
+
+class Server:
+    """A server in a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
+        self.process, self.url = process, url
+        limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
+        self.client = httpx.AsyncClient(base_url=url, limits=limits, timeout=600)
+
+    @classmethod
+    async def start(cls, engine: Path) -> "Server":
+        """Once it listens."""
+        code = "import sys; from enginesmith.cli.start import main; main(sys.argv[1:])"
+        command = [sys.executable, "-c", code, "serve", str(engine), "--port", "0", "--max-queue", "32"]
+        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+        assert process.stderr is not None
+        while line := (await process.stderr.readline()).decode():
+            if found := re.search(r"http://\S+", line):
+                return cls(process, found[0])
+        raise SystemExit("the server did not start")
+
+    @property
+    def memory(self) -> int:
+        """Bytes that are its own."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"RssAnon:\s+(\d+)", text)[1]) << 10  # type: ignore[index]
+
+    async def metric(self, name: str) -> float:
+        """A number of /metrics."""
+        text = (await self.client.get("/metrics")).text
+        return float(re.search(rf"^vllm:{name}{{[^}}]*}} (\S+)$", text, re.MULTILINE)[1])  # type: ignore[index]
+
+    async def idle(self) -> float:
+        """Wait until no request is left; the share of blocks in use then."""
+        while await self.metric("num_requests_running") or await self.metric("num_requests_waiting"):
+            await asyncio.sleep(0.1)
+        return await self.metric("kv_cache_usage_perc")
+
+
+def body(prompt: int) -> dict[str, Any]:
+    """A request that is always the same for one number: half of them greedy, half with a seed."""
+    words = random.Random(prompt).choices(
+        ["the", "a", "sun", "moon", "and", "over", "under", "river", "stone", "bird", "sings", "falls"], k=20
+    )
+    sampling = {"temperature": 0} if prompt % 2 else {"temperature": 0.8, "seed": prompt}
+    return {"prompt": " ".join(words), "max_tokens": 8 + prompt, "ignore_eos": True} | sampling
+
+
+async def ask(server: Server, prompt: int) -> tuple[int, str]:
+    """Status and text."""
+    answer = await server.client.post("/v1/completions", json=body(prompt))
+    return answer.status_code, answer.json()["choices"][0]["text"] if answer.status_code == 200 else ""
+
+
+async def drop(server: Server, prompt: int) -> int:
+    """Hang up after the first piece."""
+    async with server.client.stream("POST", "/v1/completions", json=body(prompt) | {"stream": True}) as answer:
+        async for _ in answer.aiter_bytes():
+            break
+        return answer.status_code
+
+
+async def sustained(server: Server, at_once: int, seconds: float) -> float:
+    """Requests a second, so many at once."""
+    end, done = time.monotonic() + seconds, 0
+
+    async def client(first: int) -> None:
+        nonlocal done
+        number = first
+        while time.monotonic() < end:
+            status, _ = await ask(server, number % PROMPTS)
+            done += status == 200
+            number += at_once
+
+    start = time.monotonic()
+    await asyncio.gather(*(client(number) for number in range(at_once)))
+    return done / (time.monotonic() - start)
+
+
+async def burst(server: Server, rate: float, seconds: float, alone: list[str]) -> tuple[Counter[int], int]:
+    """Statuses, and how many whole answers differ from those alone."""
+    statuses: Counter[int] = Counter()
+    wrong = 0
+
+    numbers = itertools.count()
+    start = time.monotonic()
+
+    async def connection() -> None:
+        nonlocal wrong
+        for number in numbers:
+            await asyncio.sleep(max(0.0, start + number / rate - time.monotonic()))
+            if time.monotonic() > start + seconds:
+                return
+            prompt = number % PROMPTS
+            if number % 10 == 0:
+                statuses[await drop(server, prompt)] += 1
+                continue
+            status, text = await ask(server, prompt)
+            statuses[status] += 1
+            wrong += status == 200 and text != alone[prompt]
+
+    await asyncio.gather(*(connection() for _ in range(CONNECTIONS)))
+    return statuses, wrong
+
+
+async def main(engine: Path, seconds: float) -> int:
+    server = await Server.start(engine)
+    try:
+        alone = [(await ask(server, prompt))[1] for prompt in range(PROMPTS)]
+        rate = await sustained(server, 16, max(5.0, seconds / 6))
+        await server.idle()
+        before = server.memory
+        statuses, wrong = await burst(server, 10 * rate, seconds, alone)
+        used, after = await server.idle(), server.memory
+    finally:
+        with suppress(ProcessLookupError):
+            server.process.terminate()
+        await server.client.aclose()
+    status = await server.process.wait()
+    print(f"sustained {rate:.1f} requests/s; burst of {10 * rate:.1f} requests/s for {seconds:.0f} s")
+    print("answers:", ", ".join(f"{count} of {status}" for status, count in sorted(statuses.items())))
+    print(f"answers that differ from the same request alone: {wrong}")
+    print(f"blocks in use at the end: {used:.0%}; memory {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB after")
+    print(f"exit status after SIGTERM: {status}")
+    good = set(statuses) <= {200, 429} and not wrong and not used and after - before < MOST_GROWTH and status == 0
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("engine", type=Path)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    arguments = parser.parse_args()
+    sys.exit(asyncio.run(main(arguments.engine, arguments.seconds)))
