@@ -44,7 +44,10 @@ def manifest_of(
         builder_version=__version__,
         model=replace(facts, name=name) if name else facts,
         limits=Limits(
-            max_batch_size=config.max_batch_size, max_num_tokens=config.max_num_tokens, max_seq_len=plan.max_seq_len
+            max_batch_size=config.max_batch_size,
+            max_num_tokens=config.max_num_tokens,
+            max_seq_len=plan.max_seq_len,
+            max_logits_rows=plan.max_logits_rows,
         ),
         kv_cache=kv_cache_of(plan),
         quantization=Quantization(

@@ -13,7 +13,9 @@ from ..errors import RequestError, ToolchainError
 from ..measure.shares import Share, Yardstick
 from ..measure.workloads import Measurement, Workload, measure, median_run, require_room
 from ..runtime.llm import LLM
+from ..runtime.runtime_config import RuntimeConfig
 from ..runtime.threads import physical_cores
+from .click_options import dataclass_fields, runtime_config, with_options
 from .progress import terminal_progress
 from .stream import remark
 from .terminal import write_json
@@ -42,17 +44,14 @@ class Line:
     help="Default: all that fit.",
 )
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Timed runs of each workload.")
-@click.option("--threads", type=click.IntRange(min=1), help="Worker threads; default: the physical cores available.")
-@click.option("--no-prefix-cache", is_flag=True, help="Hash no blocks for reuse; runs never reuse any.")
+@with_options(dataclass_fields(RuntimeConfig))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of the table.")
-def command(
-    engine: Path, names: tuple[str, ...], runs: int, threads: int | None, no_prefix_cache: bool, as_json: bool
-) -> None:
+def command(engine: Path, names: tuple[str, ...], runs: int, as_json: bool, **options: Any) -> None:
     """Measure ENGINE: greedy, end of sequence ignored, fresh random token ids in every run.
 
     W1: prompt 128, 128 new tokens, one stream. W2: prompt 1024, 1 new token. W3: 32 requests, 16 at once.
     """
-    run_bench(engine, names, runs=runs, threads=threads, as_json=as_json, prefix_cache=not no_prefix_cache)
+    run_bench(engine, names, runs=runs, config=runtime_config(options), as_json=as_json)
 
 
 def run_bench(
@@ -60,14 +59,13 @@ def run_bench(
     names: Sequence[str],
     *,
     runs: int,
-    threads: int | None,
+    config: RuntimeConfig,
     as_json: bool,
-    prefix_cache: bool = True,
 ) -> None:
     """Measure the workloads named, or all that the engine is large enough for, and show what came of it."""
-    threads = threads or physical_cores()
+    threads = config.threads or physical_cores()
     progress = terminal_progress()
-    with LLM(engine, threads=threads, prefix_cache=prefix_cache) as llm:
+    with LLM(engine, config) as llm:
         workloads = _chosen(llm, names)
         yardstick = _yardstick(engine, llm, threads)
         measured = []

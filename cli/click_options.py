@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_or
 import click
 
 from ..errors import OptionError, shown
+from ..runtime.runtime_config import RuntimeConfig
 from ..units import Bytes, read_size
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 _MOST_BYTES = 1 << 60
 _LIMITS = ("ge", "gt", "le", "lt")
+_RUNTIME = RuntimeConfig.__dataclass_fields__
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,11 @@ def with_options(model_fields: Iterable[Field], *, skip: Container[str] = ()) ->
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
     """Only the options that the user gave."""
     return {name: value for name, value in values.items() if value is not None and value != ()}
+
+
+def runtime_config(options: Mapping[str, Any]) -> RuntimeConfig:
+    """How to run an engine, of the options that the user gave."""
+    return RuntimeConfig(**{name: value for name, value in given(options).items() if name in _RUNTIME})
 
 
 def made_from(model: "type[Model]", options: Mapping[str, Any]) -> "Model":

@@ -64,9 +64,11 @@ def run(recipe: str, overrides: tuple[str, ...], output: Path | None, threads: i
         say(f"> {loaded.demo.prompt}", bold=True)
         remark(stream(runner.demo(llm)).summary)
     if loaded.bench is not None:
+        from ..runtime.runtime_config import RuntimeConfig
         from .bench import run_bench
 
-        run_bench(runner.output, loaded.bench.workloads, runs=3, threads=loaded.bench.threads or threads, as_json=False)
+        config = RuntimeConfig(threads=loaded.bench.threads or threads)
+        run_bench(runner.output, loaded.bench.workloads, runs=3, config=config, as_json=False)
     if serve:
         from .serve import run_server
 

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import RequestError
-from ..runtime.batcher.policies import CapacityPolicy
+from ..runtime.runtime_config import RuntimeConfig
 from ..runtime.sampling_params import SamplingParams
-from .click_options import Size, dataclass_fields, given, with_options
+from .click_options import dataclass_fields, given, runtime_config, with_options
 from .progress import terminal_progress
 from .show import counted
 from .stream import Timing, remark, stream
 from .terminal import say, write_json, write_model_text
 
 if TYPE_CHECKING:
-    from ..runtime.outputs import RequestOutput
+    from collections.abc import Mapping
+
+    from ..runtime.outputs import CompletionOutput, Logprob, RequestOutput
 
 _ANSWER_TOKENS = 512
 _CHUNK, _LONGEST_INPUT = 1 << 16, 1 << 26
@@ -30,16 +32,7 @@ _CHUNK, _LONGEST_INPUT = 1 << 16, 1 << 26
 @click.option("--interactive", is_flag=True, help="Talk with the model, turn by turn.")
 @click.option("--system", help="A system message, with --chat or --interactive.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line and prompt.")
-@click.option("--threads", type=click.IntRange(min=1), help="Worker threads; default: the physical cores available.")
-@click.option("--kv-cache-memory", type=Size(), help="Memory for the KV cache, such as 2GB.")
-@click.option(
-    "--capacity-policy",
-    type=click.Choice([policy.value for policy in CapacityPolicy]),
-    default=CapacityPolicy.GUARANTEED_NO_EVICT.value,
-    show_default=True,
-    help="Start a request only if it is sure to fit, or let requests be preempted.",
-)
-@click.option("--no-prefix-cache", is_flag=True, help="Compute every prompt from its first token.")
+@with_options(dataclass_fields(RuntimeConfig))
 @with_options(dataclass_fields(SamplingParams), skip=("cache_salt", "cache_priority", "cache_ttl"))
 def command(
     engine: Path,
@@ -48,11 +41,7 @@ def command(
     interactive: bool,
     system: str | None,
     as_json: bool,
-    threads: int | None,
-    kv_cache_memory: int | None,
-    capacity_policy: str,
-    no_prefix_cache: bool,
-    **sampling: Any,
+    **options: Any,
 ) -> None:
     """Generate text with ENGINE. Without -p or --interactive, the prompt is read from standard input.
 
@@ -63,8 +52,12 @@ def command(
         raise click.UsageError("--interactive goes without -p and --json")
     if system is not None and not (chat or interactive):
         raise click.UsageError("--system goes with --chat or --interactive: a plain prompt has no system message")
-    if sampling["logprobs"] is not None and not as_json:
-        raise click.UsageError("--logprobs goes with --json, which shows them")
+    sampling = {name: options[name] for name in options if name not in RuntimeConfig.__dataclass_fields__}
+    for name in ("logprobs", "prompt_logprobs"):
+        if sampling[name] is not None and not as_json:
+            raise click.UsageError(f"--{name.replace('_', '-')} goes with --json, which shows them")
+    if sampling["n"] is not None and interactive:
+        raise click.UsageError("--n goes without --interactive: a conversation has one answer")
     if not prompts and not interactive:
         prompts = (_standard_input(),)
     if chat or interactive:
@@ -73,13 +66,7 @@ def command(
         template_process.start()  # while the runtime is imported and the engine opened
     from ..runtime.llm import LLM
 
-    with LLM(
-        engine,
-        threads=threads,
-        kv_cache_memory=kv_cache_memory,
-        capacity_policy=capacity_policy,
-        prefix_cache=not no_prefix_cache,
-    ) as llm:
+    with LLM(engine, runtime_config(options)) as llm:
         changes = given(sampling)
         if (chat or interactive) and "max_tokens" not in llm.manifest.model.generation_defaults:
             changes.setdefault("max_tokens", min(_ANSWER_TOKENS, llm.manifest.limits.max_seq_len // 2))
@@ -91,7 +78,7 @@ def command(
             converse(llm, params, opening)
             return
         chats = [[*opening, {"role": "user", "content": text}] for text in prompts]
-        if len(prompts) == 1 and not as_json:
+        if len(prompts) == 1 and params.n == 1 and not as_json:
             remark(stream(llm.stream_chat(chats[0], params) if chat else llm.stream(prompts[0], params)).summary)
             return
         with terminal_progress().task(f"Generating for {counted(len(prompts), 'prompt')}"):
@@ -115,14 +102,21 @@ def _standard_input() -> str:
 
 
 def _show(prompt: str, result: "RequestOutput", *, as_json: bool) -> None:
-    output, timing = result.outputs[0], Timing.of(result.metrics)
-    if not as_json:
+    timing = Timing.of(result.metrics)
+    for output in result.outputs:
+        if as_json:
+            write_json(_line(prompt, result, output, timing))
+            continue
         say(f"> {prompt}", bold=True)
         write_model_text(f"{output.text}\n")
+    if not as_json:
         remark(timing.summary)
-        return
-    line = {
+
+
+def _line(prompt: str, result: "RequestOutput", output: "CompletionOutput", timing: Timing) -> dict[str, Any]:
+    line: dict[str, Any] = {
         "prompt": prompt,
+        "index": output.index,
         "text": output.text,
         "token_ids": output.token_ids,
         "finish_reason": output.finish_reason,
@@ -133,9 +127,11 @@ def _show(prompt: str, result: "RequestOutput", *, as_json: bool) -> None:
         "ttft_s": timing.ttft,
         "tokens_per_s": timing.tokens_per_second,
     }
-    if output.logprobs is not None:
-        line["logprobs"] = [
-            {str(token): {"logprob": entry.logprob, "rank": entry.rank} for token, entry in step.items()}
-            for step in output.logprobs
-        ]
-    write_json(line)
+    for name, entries in (("logprobs", output.logprobs), ("prompt_logprobs", result.prompt_logprobs)):
+        if entries is not None:
+            line[name] = [None if entry is None else _by_token(entry) for entry in entries]
+    return line
+
+
+def _by_token(entry: "Mapping[int, Logprob]") -> dict[str, dict[str, float]]:
+    return {str(token): {"logprob": value.logprob, "rank": value.rank} for token, value in entry.items()}

@@ -4,13 +4,13 @@ import math
 import os
 import time
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 from operator import index
 
 from ..errors import RequestError, shown
 from .detokenizer import Detokenizer
-from .executors.executor import SampleRow
+from .executors.executor import SequenceSampling
 from .kv_cache.eviction import Retention
 from .kv_cache.manager import KvCacheManager
 from .manifest import Manifest
@@ -19,6 +19,7 @@ from .request import Request
 from .sampling_params import SamplingParams
 from .stopping import OutputText
 from .stream import Notify, RequestStream, ignore
+from .token_constraint import TokenConstraint
 from .tokenizer import NoTokenizer, Tokenizer
 
 _UINT64 = 2**64 - 1
@@ -48,10 +49,12 @@ class Admission:
         priority: int = 0,
         add_special_tokens: bool = True,
         timeout: float | None = None,
+        constraint: Callable[[], TokenConstraint] | None = None,
     ) -> RequestStream:
         """A request for a prompt, text or token ids, and `params.n` sequences: sequence i draws with seed + i.
 
-        See `RequestStream` for `notify` and `final_only`; `timeout` is in seconds from now. Raises RequestError naming
+        See `RequestStream` for `notify` and `final_only`; `timeout` is in seconds from now; `constraint` makes one for
+        each sequence. Raises RequestError naming
         the limit, the value and the fix.
         """
         arrival = time.perf_counter()
@@ -67,15 +70,17 @@ class Admission:
             raise RequestError("stop: this engine has no tokenizer and so no text to match; use stop_token_ids")
         seed = int.from_bytes(os.urandom(8), "little") if params.seed is None else params.seed
 
+        bad_words = self._bad_words(params.bad_words)
         number = next(self._numbers)
         name = str(number) if request_id is None else request_id
 
         def sequence(index: int) -> Request:
             return self._sequence(
-                name, index, token_ids[:], params, seed + index & _UINT64, max_output, arrival, priority, timeout
-            )
+                name, index, token_ids[:], params, seed + index & _UINT64, max_output, arrival, priority, timeout,
+                bad_words, constraint,
+            )  # fmt: skip
 
-        requests = [sequence(index) for index in range(1)]
+        requests = [sequence(index) for index in range(params.n)]
         return RequestStream(name, prompt if isinstance(prompt, str) else None, requests, notify, final_only=final_only)
 
     def _sequence(
@@ -89,17 +94,19 @@ class Admission:
         arrival: float,
         priority: int,
         timeout: float | None,
+        bad_words: Sequence[Sequence[int]],
+        constraint: Callable[[], TokenConstraint] | None,
     ) -> Request:
         detokenizer = Detokenizer(self._tokenizer, skip_special_tokens=params.skip_special_tokens)
         output_text = OutputText(params, detokenizer, self._eos_token_ids, max_output)
-        row = SampleRow(params, seed, token_ids, prompt_length=len(token_ids))
+        sampling = SequenceSampling(params, seed, token_ids, len(token_ids), bad_words, constraint and constraint())
         if params.min_tokens:
-            row.set_bias(ban=output_text.stop_tokens)
-        self._check_choice(row)
+            sampling.set_bias(ban=output_text.stop_tokens)
+        self._check_choice(sampling)
         retention = None if params.cache_priority is None else Retention(params.cache_priority, params.cache_ttl)
         return Request(
             next(self._sequence_numbers),
-            row,
+            sampling,
             self._kv.new_sequence(params.cache_salt, retention),
             output_text,
             self._tokenizer,
@@ -110,6 +117,21 @@ class Admission:
             priority=priority,
             timeout=timeout,
         )
+
+    def _bad_words(self, words: Sequence[str]) -> list[array]:
+        """Each word's tokens, in the midst of a text and after a space: vLLM's two, where they are as many."""
+        if words and isinstance(self._tokenizer, NoTokenizer):
+            raise RequestError("bad_words: this engine has no tokenizer; ban tokens by logit_bias")
+        found: list[array] = []
+        for word in words:
+            plain, spaced = (
+                self.checked_ids(self._tokenizer.encode(text, add_special_tokens=False))
+                for text in (word.lstrip(), " " + word.lstrip())
+            )
+            found += [ids for ids in (plain,) if ids]
+            if spaced and len(spaced) == len(plain) and spaced[0] != plain[0]:
+                found.append(spaced)
+        return found
 
     def checked_ids(self, token_ids: Sequence[int]) -> array:
         """Token ids, also of NumPy's integer types; a damaged tokenizer's are looked at too."""
@@ -129,9 +151,9 @@ class Admission:
             checked.append(number)
         return checked
 
-    def _check_choice(self, row: SampleRow) -> None:
+    def _check_choice(self, sampling: SequenceSampling) -> None:
         """A token must be left to draw."""
-        banned = sum(bias == -math.inf for bias in row.bias_values or ())
+        banned = sum(bias == -math.inf for bias in sampling.bias_values or ())
         if banned >= self._vocab_size:
             raise RequestError(
                 f"logit_bias and min_tokens ban all {banned} tokens of the vocabulary: leave at least one to draw"

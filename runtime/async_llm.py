@@ -1,6 +1,7 @@
 """Text generation from an engine folder, for asyncio."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -14,6 +15,7 @@ from .runtime_config import RuntimeConfig
 from .sampling_params import SamplingParams
 from .snapshot import CacheMap, cache_map
 from .stream import Notify, RequestStream
+from .token_constraint import TokenConstraint
 
 
 class AsyncLLM(EngineClient):
@@ -44,11 +46,13 @@ class AsyncLLM(EngineClient):
         priority: int = 0,
         add_special_tokens: bool = True,
         timeout: float | None = None,
+        constraint: Callable[[], TokenConstraint] | None = None,
     ) -> "OutputIterator":
         """Submit a request now; iterate over what each step adds to it, whether or not it is awaited.
 
         `request_id` names it for `abort`, and must be nobody else's; lower `priority` goes first; `timeout` is in
-        seconds. Raises RequestError, QueueFullError and EngineClosedError at once.
+        seconds; `constraint` makes what each of its sequences must follow. Raises RequestError, QueueFullError and
+        EngineClosedError at once.
         """
         params = self.default_sampling_params if sampling_params is None else sampling_params
         if request_id is not None and request_id in self._followed:
@@ -61,6 +65,7 @@ class AsyncLLM(EngineClient):
             priority=priority,
             add_special_tokens=add_special_tokens,
             timeout=timeout,
+            constraint=constraint,
         )
         outputs = OutputIterator(stream, self._loop)
         self._followed[stream.request_id] = outputs

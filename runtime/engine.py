@@ -2,16 +2,25 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from ..errors import RequestTimeoutError
 from .batcher.policies import CapacityPolicy
 from .batcher.scheduler import Plan, Scheduler
-from .executors.executor import Executor, Sample, SequenceSlice
+from .executors.executor import Draw, Executor, Sample, SequenceSlice
 from .kv_cache.manager import KvCacheManager
 from .manifest import Limits
 from .outputs import FinishReason
 from .request import Request
 from .statistics import Statistics
+
+
+class Drawn(NamedTuple):
+    """What a step has drawn for a request: what tokens of its prompt are reported with, and, at its end, a token."""
+
+    request: Request
+    prompt: Sequence[Sample]
+    sample: Sample | None
 
 
 class Engine:
@@ -38,10 +47,15 @@ class Engine:
         """Whether a step would do something."""
         return bool(self.scheduler.unfinished)
 
-    def add(self, requests: Iterable[Request]) -> None:
-        """Queue the sequences of a prompt; they take part from the next step on."""
-        for request in requests:
-            self.scheduler.add(request)
+    def add(self, requests: Sequence[Request]) -> None:
+        """Queue the sequences of a prompt: the first at once, the others when they can share what it computes."""
+        leader, *others = requests
+        self.scheduler.add(leader)
+        for request in others:
+            if self.kv.shares_prefixes:
+                self.scheduler.hold(request, leader)
+            else:
+                self.scheduler.add(request)
 
     def abort(self, requests: Iterable[Request]) -> None:
         """End requests, and free their blocks; nothing happens to finished ones."""
@@ -72,12 +86,12 @@ class Engine:
         planned = plan.counts if plan else {}
         return [*planned, *(request for request in ended if request not in planned)]
 
-    def _execute_apart(self, plan: Plan, error: Exception) -> list[tuple[Request, Sample]]:
+    def _execute_apart(self, plan: Plan, error: Exception) -> list[Drawn]:
         """After a failed step: each request by itself, so that only those fail that cannot be served.
 
         A request's results are the same alone, and keys and values may be written again.
         """
-        drawn = []
+        drawn: list[Drawn] = []
         for request, count in list(plan.counts.items()):
             try:
                 if len(plan.counts) == 1:
@@ -89,22 +103,31 @@ class Engine:
                 self._fail(request, reason)
         return drawn
 
-    def _execute(self, plan: Plan) -> list[tuple[Request, Sample]]:
+    def _execute(self, plan: Plan) -> list[Drawn]:
         """Process the planned tokens, and draw one for each request that has then processed all of its own."""
-        slices, rows, drawing = [], [], []
+        slices: list[SequenceSlice] = []
+        rows: list[int] = []
+        draws: list[Draw] = []
+        numbers: list[tuple[Request, int]] = []  # of draws a request
         end = 0
         for request, count in plan.counts.items():
             start = request.num_computed
             slices.append(SequenceSlice(request.token_ids, start, start + count, request.blocks.tables))
+            wanted = range(max(start, request.first_row), start + count)
+            rows += [end + position - start for position in wanted]
+            numbers.append((request, len(wanted)))
+            draws += [request.draw(len(draws) + offset, position) for offset, position in enumerate(wanted)]
             end += count
-            if count == request.num_pending:
-                rows.append(end - 1)
-                drawing.append(request)
         self.executor.step(slices, rows)
-        samples = self.executor.sample([request.sample_row for request in drawing]) if drawing else ()
-        return list(zip(drawing, samples, strict=True))
+        samples = iter(self.executor.sample(_with_masks(draws)) if draws else ())
+        drawn = []
+        for request, number in numbers:
+            own = [next(samples) for _ in range(number)]
+            ends = plan.counts[request] == request.num_pending
+            drawn.append(Drawn(request, own[:-1] if ends else own, own[-1] if ends else None))
+        return drawn
 
-    def _commit(self, plan: Plan, drawn: list[tuple[Request, Sample]], started: float) -> None:
+    def _commit(self, plan: Plan, drawn: Sequence[Drawn], started: float) -> None:
         now = time.perf_counter()
         for request, count in plan.counts.items():
             if request.finished:  # it failed
@@ -114,7 +137,12 @@ class Engine:
                 request.metrics.num_cached_tokens = request.num_computed
             request.num_computed += count
             self.kv.publish(request.blocks, request.token_ids, request.num_computed)
-        for request, sample in drawn:
+            if request.num_computed >= request.prompt_length:
+                self.scheduler.release(request)
+        for request, prompt, sample in drawn:
+            request.append_prompt(prompt)
+            if sample is None:
+                continue
             try:
                 request.append(sample, now)
             except Exception as error:  # its text alone went wrong: the others' tokens stand
@@ -148,3 +176,12 @@ class Engine:
         self.scheduler.remove(request)
         self.statistics.finished(request)
         self._ended.append(request)
+
+
+def _with_masks(draws: Sequence[Draw]) -> Sequence[Draw]:
+    """The draws, now that constraints have said what may be drawn."""
+    for draw in draws:
+        constraint = draw.sampling.constraint
+        if constraint is not None and draw.token < 0:
+            draw.sampling.mask = constraint.mask() or 0
+    return draws

@@ -70,11 +70,18 @@ class ModelFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The sizes an engine was compiled for: sequences a step, tokens a step, tokens of prompt and output a sequence."""
+    """The sizes an engine was compiled for: sequences a step, tokens a step, tokens of prompt and output a sequence,
+    and rows of logits that a step keeps (0: max_batch_size).
+    """
 
     max_batch_size: int
     max_num_tokens: int
     max_seq_len: int
+    max_logits_rows: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_logits_rows == 0:
+            object.__setattr__(self, "max_logits_rows", self.max_batch_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +176,7 @@ def _validate(manifest: Manifest) -> None:
         "limits.max_batch_size": (limits.max_batch_size, MAX_BATCH_SIZE),
         "limits.max_num_tokens": (limits.max_num_tokens, MAX_NUM_TOKENS),
         "limits.max_seq_len": (limits.max_seq_len, MAX_SEQ_LEN),
+        "limits.max_logits_rows": (limits.max_logits_rows, MAX_NUM_TOKENS),
         "kv_cache.block_size": (kv.block_size, MAX_NUM_TOKENS),
         "model.vocab_size": (model.vocab_size, MAX_VOCAB_SIZE),
         "the number of kv_cache.groups": (len(kv.groups), MAX_GROUPS),

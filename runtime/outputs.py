@@ -80,7 +80,8 @@ class CompletionOutput:
 class RequestOutput:
     """A prompt and what came of it; `prompt` is None when the prompt was given as token ids.
 
-    `metrics` are those of the first output.
+    `metrics` are those of the first output. `prompt_logprobs`, where asked for, has for each token of the prompt it and
+    the likeliest ones by token id, None for the first; of a stream's pieces the first has them.
     """
 
     request_id: str
@@ -89,3 +90,4 @@ class RequestOutput:
     outputs: list[CompletionOutput]
     finished: bool
     metrics: Metrics
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None

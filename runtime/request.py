@@ -1,10 +1,11 @@
 """A request on its way through the engine."""
 
 from array import array
+from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from .executors.executor import Sample, SampleRow
+from .executors.executor import Draw, Sample, SequenceSampling
 from .kv_cache.manager import SequenceBlocks
 from .outputs import CompletionOutput, FinishReason, Logprob, Metrics
 from .stopping import OutputText
@@ -40,14 +41,14 @@ class Request:
 
     __slots__ = (
         "blocks", "deadline", "error", "finish_reason", "index", "logprobs", "max_total_tokens", "metrics",
-        "num_computed", "output_text", "progress", "prompt_length", "queue_key", "request_id", "sample_row",
-        "status", "stop_reason", "text", "timeout", "token_ids", "tokenizer",
+        "num_computed", "output_text", "progress", "prompt_length", "prompt_logprobs", "queue_key", "request_id",
+        "sampling", "status", "stop_reason", "text", "timeout", "token_ids", "tokenizer",
     )  # fmt: skip
 
     def __init__(
         self,
         number: int,
-        sample_row: SampleRow,
+        sampling: SequenceSampling,
         blocks: SequenceBlocks,
         output_text: OutputText,
         tokenizer: Tokenizer,
@@ -63,15 +64,15 @@ class Request:
         self.request_id = request_id
         self.index = index
         """Which of the outputs of its prompt this is."""
-        self.prompt_length = sample_row.prompt_length
-        self.token_ids: array = sample_row.token_ids
+        self.prompt_length = sampling.prompt_length
+        self.token_ids: array = sampling.token_ids
         """Prompt, then output."""
         self.max_total_tokens = max_total_tokens
         """Prompt and longest possible output."""
         self.num_computed = 0
         """Tokens whose keys and values are in the cache."""
         self.blocks = blocks
-        self.sample_row = sample_row
+        self.sampling = sampling
         self.output_text = output_text
         self.tokenizer = tokenizer
         self.metrics = metrics
@@ -80,7 +81,11 @@ class Request:
         self.status = Status.WAITING
         self.text = ""
         """Output text that may be shown."""
-        self.logprobs: list[dict[int, Logprob]] | None = None if sample_row.params.logprobs is None else []
+        self.logprobs: list[dict[int, Logprob]] | None = None if sampling.params.logprobs is None else []
+        self.prompt_logprobs: list[dict[int, Logprob] | None] | None = None
+        """So far; of the first of a prompt's sequences, where asked for."""
+        if sampling.params.prompt_logprobs is not None and index == 0:
+            self.prompt_logprobs = [None]
         self.finish_reason: FinishReason | None = None
         self.stop_reason: int | str | None = None
         self.error: Exception | None = None
@@ -97,6 +102,12 @@ class Request:
         return len(self.token_ids) - self.prompt_length
 
     @property
+    def first_row(self) -> int:
+        """The first token whose row of logits is wanted, as are those of all after it."""
+        done = None if self.prompt_logprobs is None else len(self.prompt_logprobs)
+        return len(self.token_ids) - 1 if done is None or done == self.prompt_length else done - 1
+
+    @property
     def finished(self) -> bool:
         return self.status is Status.FINISHED
 
@@ -109,8 +120,23 @@ class Request:
         self.text += self.output_text.push(sample.token, self.num_output)
         if self.output_text.finish_reason:
             self.finish_reason, self.stop_reason = self.output_text.finish_reason, self.output_text.stop_reason
-        if self.sample_row.bans_stop_tokens and self.num_output >= self.sample_row.params.min_tokens:
-            self.sample_row.set_bias(ban=())
+        if self.sampling.bans_stop_tokens and self.num_output >= self.sampling.params.min_tokens:
+            self.sampling.set_bias(ban=())
+        if self.sampling.constraint is not None:
+            self.sampling.constraint.accept(sample.token)
+
+    def draw(self, row: int, position: int) -> Draw:
+        """What the row of logits of the token at `position` is for: to report on the next token, or to draw it."""
+        params, length = self.sampling.params, position + 1
+        if length < self.prompt_length:
+            assert params.prompt_logprobs is not None
+            return Draw(row, self.sampling, length, self.token_ids[length], params.prompt_logprobs)
+        return Draw(row, self.sampling, length, -1, -1 if params.logprobs is None else params.logprobs)
+
+    def append_prompt(self, samples: Sequence[Sample]) -> None:
+        """Take what the next tokens of the prompt are reported with."""
+        if self.prompt_logprobs is not None:
+            self.prompt_logprobs += [self._logprobs_of(sample) for sample in samples]
 
     def publish(self) -> bool:
         """Let other threads see what there is now; whether that is more than before."""

@@ -11,13 +11,18 @@ from ..errors import RequestError, shown
 _MAX_FLOAT = sys.float_info.max
 
 MAX_LOGPROBS = 20
-"""Most `logprobs` a request may ask for."""
+"""Most `logprobs` and `prompt_logprobs` a request may ask for."""
+
+MAX_N = 128
+"""Most outputs of a prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """Sampling parameters of one request. Raises RequestError naming the field, its limits and the value found."""
 
+    n: int = 1
+    """Outputs of the prompt, which share its blocks of the KV cache; output i draws with seed + i."""
     max_tokens: int | None = 16
     """Most output tokens; None means as many as `max_seq_len` leaves."""
     min_tokens: int = 0
@@ -38,6 +43,10 @@ class SamplingParams:
     """Subtracted from logits of tokens in the output, times how often they are there."""
     logit_bias: Mapping[int, float] | None = None
     """Added to logits by token id; within [-100, 100], or -inf to ban a token."""
+    bad_words: Sequence[str] = ()
+    """Words that the output may not hold; of one of several tokens, the last is not drawn after the others."""
+    no_repeat_ngram_size: int = 0
+    """No sequence of so many tokens comes twice in prompt and output together; 0: any may."""
     seed: int | None = None
     """Key of the request's generator; None draws a fresh one."""
     stop: str | Sequence[str] = ()
@@ -48,6 +57,8 @@ class SamplingParams:
     """Go on past the end-of-sequence token."""
     logprobs: int | None = None
     """Report log probabilities of each sampled token and of this many of the likeliest."""
+    prompt_logprobs: int | None = None
+    """Report log probabilities of each token of the prompt, and of this many of the likeliest."""
     skip_special_tokens: bool = True
     """Leave special tokens out of the text."""
     include_stop_str_in_output: bool = False
@@ -61,6 +72,7 @@ class SamplingParams:
     """Seconds after the blocks' last use for which `cache_priority` holds; then it is 35. None: for good."""
 
     def __post_init__(self) -> None:
+        _integer("n", self.n, 1, MAX_N)
         if self.max_tokens is not None:
             _integer("max_tokens", self.max_tokens, 1)
         _integer("min_tokens", self.min_tokens, 0)
@@ -77,8 +89,10 @@ class SamplingParams:
         _number("frequency_penalty", self.frequency_penalty, -2, 2)
         if self.seed is not None:
             _integer("seed", self.seed, -(2**63), 2**64 - 1)
-        if self.logprobs is not None:
-            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
+        _integer("no_repeat_ngram_size", self.no_repeat_ngram_size, 0)
+        for name in ("logprobs", "prompt_logprobs"):
+            if getattr(self, name) is not None:
+                _integer(name, getattr(self, name), 0, MAX_LOGPROBS)
         self._check_cache()
         for name in ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output"):
             if type(getattr(self, name)) is not bool:
@@ -96,11 +110,12 @@ class SamplingParams:
                 raise RequestError("cache_ttl says how long a cache_priority holds: give that, too")
 
     def _check_collections(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else _tuple("stop", self.stop)
-        for text in stop:
-            if not isinstance(text, str) or not text:
-                raise RequestError(f"stop must hold non-empty strings, got {shown(text)}")
-        object.__setattr__(self, "stop", stop)
+        for name, value in (("stop", self.stop), ("bad_words", self.bad_words)):
+            texts = (value,) if name == "stop" and isinstance(value, str) else _tuple(name, value)
+            for text in texts:
+                if not isinstance(text, str) or not text:
+                    raise RequestError(f"{name} must hold non-empty strings, got {shown(text)}")
+            object.__setattr__(self, name, texts)
         object.__setattr__(self, "stop_token_ids", _tuple("stop_token_ids", self.stop_token_ids))
         for token in self.stop_token_ids:
             _integer("stop_token_ids", token, 0)

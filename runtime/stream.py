@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from ..errors import EngineError, EnginesmithError
-from .outputs import RequestOutput
+from .outputs import CompletionOutput, Logprob, RequestOutput
 from .request import NOTHING, Progress, Request
 
 Notify = Callable[["list[RequestStream]"], None]
@@ -37,6 +37,7 @@ class RequestStream:
         self._prompt = prompt
         self._prompt_token_ids: list[int] = first.token_ids[: first.prompt_length].tolist()
         self._taken = [NOTHING] * len(requests)
+        self._has_begun = False
 
     @property
     def finished(self) -> bool:
@@ -62,16 +63,24 @@ class RequestStream:
                 self._taken[index] = end
                 outputs.append(request.output(since, end))
         if outputs:
-            return self._result(outputs, all(taken.finish_reason for taken in self._taken))
+            prompt_logprobs = None if self._has_begun else self.requests[0].prompt_logprobs
+            self._has_begun = True
+            return self._result(outputs, all(taken.finish_reason for taken in self._taken), prompt_logprobs)
         self._raise_failure()
         return None
 
     def whole(self) -> RequestOutput:
         """All of it, once it is finished. Raises what ended the request."""
         self._raise_failure()
-        return self._result([request.output() for request in self.requests], self.finished)
+        outputs = [request.output() for request in self.requests]
+        return self._result(outputs, self.finished, self.requests[0].prompt_logprobs)
 
-    def _result(self, outputs: list, finished: bool) -> RequestOutput:
+    def _result(
+        self,
+        outputs: list[CompletionOutput],
+        finished: bool,
+        prompt_logprobs: list[dict[int, Logprob] | None] | None,
+    ) -> RequestOutput:
         return RequestOutput(
             request_id=self.request_id,
             prompt=self._prompt,
@@ -79,6 +88,7 @@ class RequestStream:
             outputs=outputs,
             finished=finished,
             metrics=self.requests[0].metrics,
+            prompt_logprobs=prompt_logprobs,
         )
 
     def _raise_failure(self) -> None:

@@ -69,6 +69,11 @@ class Plan(ABC):
     def tactics(self) -> "list[Tactic]":
         """The kernels of fused operations that come in several variants."""
 
+    @property
+    def max_logits_rows(self) -> int:
+        """Rows of logits that a step may keep."""
+        return self.config.max_batch_size
+
     @abstractmethod
     def facts(self) -> TargetFacts:
         """What the manifest tells of the target."""

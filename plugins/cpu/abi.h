@@ -5,7 +5,7 @@
 
 extern "C" {
 
-constexpr uint32_t kEsAbiVersion = 1;
+constexpr uint32_t kEsAbiVersion = 2;
 
 struct EsEngine;
 
@@ -21,7 +21,7 @@ struct EsOpenArgs {
 struct EsStep {
   int32_t num_tokens;             // T <= max_num_tokens
   int32_t num_seqs;               // S <= max_batch_size
-  int32_t num_rows;               // R <= max_batch_size rows of logits wanted
+  int32_t num_rows;               // R <= max_logits_rows rows of logits wanted
   int32_t max_blocks;             // B, columns of a block table
   const int32_t* input_ids;       // [T]
   const int32_t* position_ids;    // [T] absolute positions
@@ -31,31 +31,12 @@ struct EsStep {
   const int32_t* logits_rows;     // [R] token rows whose logits are wanted, ascending
 };
 
-// Sampling of the R rows of the last step. Per-row arrays have R elements. A null history is an empty one.
-struct EsSample {
-  int32_t num_rows;
-  int32_t max_logprobs;               // columns of top_tokens and top_logprobs
-  const float* temperature;           // 0 means greedy, else within [2^-126, 2^100]
-  const float* top_p;                 // 1 means off
-  const float* min_p;                 // 0 means off
-  const int32_t* top_k;               // 0 means off
-  const float* repetition_penalty;    // 1 means off; over prompt and output
-  const float* presence_penalty;      // 0 means off; over output
-  const float* frequency_penalty;     // 0 means off; over output
-  const uint64_t* seed;               // the request's generator key
-  const uint64_t* position;           // its counter: the index of the output token being drawn
-  const int32_t* const* history;      // prompt then output token ids, or null when no penalty is set
-  const int32_t* prompt_length;       // how many of them are prompt
-  const int32_t* history_length;      // how many there are in all
-  const int32_t* const* bias_tokens;  // logit bias, or null
-  const float* const* bias_values;    // -inf bans a token
-  const int32_t* bias_length;
-  const int32_t* num_logprobs;  // -1: none; n: the sampled token's and the n best
-  int32_t* token;               // out: the sampled token
-  float* logprob;               // out: its log probability under the raw logits (NaN when not asked for)
-  int32_t* rank;                // out: its rank under the raw logits, 1 is the best
-  int32_t* top_tokens;          // out: [R, max_logprobs], -1 where unused
-  float* top_logprobs;          // out: [R, max_logprobs]
+// Runs tasks on an engine's threads: task(context, index, worker) once for each index in [0, tasks), worker in
+// [0, threads); returns when all have returned. One run at a time, and not within a step.
+struct EsParallel {
+  void* pool;
+  int32_t threads;
+  void (*run)(void* pool, int64_t tasks, void (*task)(void* context, int64_t index, int32_t worker), void* context);
 };
 
 uint32_t es_abi_version(void);
@@ -65,6 +46,6 @@ void es_close(EsEngine* engine);
 int es_step(EsEngine* engine, const EsStep* step);
 // float32 [R, vocab_size] logits of the last step, valid until the next one.
 const float* es_logits(EsEngine* engine);
-int es_sample(EsEngine* engine, const EsSample* sample);
+void es_parallel(EsEngine* engine, EsParallel* parallel);
 
 }  // extern "C"

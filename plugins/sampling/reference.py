@@ -15,6 +15,7 @@ class Sampling:
     A temperature is 0 (greedy) or within [2^-126, 2^100], to which the runtime clamps others.
 
     `prompt` and `output` are the token ids so far; `bias` maps token ids to what is added to their logits.
+    `bad_words` are token ids, and `allowed` the tokens that a mask lets through; None: all.
     """
 
     temperature: float = 1.0
@@ -27,6 +28,9 @@ class Sampling:
     prompt: tuple[int, ...] = ()
     output: tuple[int, ...] = ()
     bias: dict[int, float] = field(default_factory=dict)
+    no_repeat_ngram_size: int = 0
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    allowed: frozenset[int] | None = None
     seed: int = 0
     position: int = 0
 
@@ -48,11 +52,26 @@ def uniform(seed: int, index: int) -> float:
     return ((x[0] << 32 | x[1]) >> 11) * 2.0**-53
 
 
+def banned(settings: Sampling, vocab_size: int) -> set[int]:
+    """Tokens outside the mask, that complete a bad word, or that make an n-gram come again."""
+    found = set() if settings.allowed is None else set(range(vocab_size)) - settings.allowed
+    for word in settings.bad_words:
+        before = len(word) - 1
+        if before <= len(settings.output) and settings.output[len(settings.output) - before :] == word[:-1]:
+            found.add(word[-1])
+    history, context = settings.prompt + settings.output, settings.no_repeat_ngram_size - 1
+    if 0 <= context <= len(history):
+        last = history[len(history) - context :]
+        found |= {history[i + context] for i in range(len(history) - context) if history[i : i + context] == last}
+    return found
+
+
 def adjusted(logits: np.ndarray, settings: Sampling) -> np.ndarray:
-    """Logits [V] float32 after bias and penalties."""
+    """Logits [V] float32 after bias, bans and penalties."""
     scores = logits.astype(np.float32)
     for token, value in settings.bias.items():
         scores[token] += np.float32(value)
+    scores[list(banned(settings, len(scores)))] = -np.inf
     counts = np.bincount(np.array(settings.output, dtype=np.int64), minlength=len(scores))
     for token in {*settings.prompt, *settings.output}:
         if not np.isfinite(scores[token]):

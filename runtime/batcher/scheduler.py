@@ -20,22 +20,35 @@ _queue_order = attrgetter("queue_key")
 class Plan:
     """How many tokens each request processes in a step, in the order in which they are packed."""
 
-    __slots__ = ("counts", "num_tokens")
+    __slots__ = ("counts", "num_rows", "num_tokens")
 
     def __init__(self) -> None:
         self.counts: dict[Request, int] = {}
         self.num_tokens = 0
+        self.num_rows = 0
+        """Of logits that are wanted."""
 
     def add(self, request: Request, count: int) -> None:
         self.counts[request] = count
         self.num_tokens += count
+        self.num_rows += _num_rows(request, count)
 
     def drop(self, request: Request) -> None:
-        self.num_tokens -= self.counts.pop(request, 0)
+        count = self.counts.pop(request, 0)
+        self.num_tokens -= count
+        self.num_rows -= _num_rows(request, count)
+
+
+def _num_rows(request: Request, count: int) -> int:
+    """Rows of logits that are wanted of a request's next tokens."""
+    return max(0, request.num_computed + count - max(request.num_computed, request.first_row))
 
 
 class Scheduler:
-    """Keeps the waiting and the running requests, both by priority and then by arrival; `unfinished` holds all."""
+    """Keeps the waiting and the running requests, both by priority and then by arrival; `unfinished` holds all.
+
+    A request may be held back until the prompt that it has in common with another, its leader, is in the cache.
+    """
 
     def __init__(
         self,
@@ -53,7 +66,9 @@ class Scheduler:
         """How many of them were in the cache."""
         self._kv = kv
         self._rule = admission_rule(policy)
+        self._held: dict[Request, Request] = {}  # with their leaders
         self._max_tokens = limits.max_num_tokens
+        self._max_rows = limits.max_logits_rows
         self._max_running = min(limits.max_batch_size, limits.max_num_tokens)  # so that every request moves every step
 
     def add(self, request: Request) -> None:
@@ -61,14 +76,26 @@ class Scheduler:
         self.unfinished.add(request)
         insort(self.waiting, request, key=_queue_order)
 
+    def hold(self, request: Request, leader: Request) -> None:
+        """Queue a new request once its leader's prompt is computed, or the leader gone."""
+        self.unfinished.add(request)
+        self._held[request] = leader
+
+    def release(self, leader: Request) -> None:
+        """Queue those that a request leads."""
+        for request in [held for held, its_leader in self._held.items() if its_leader is leader]:
+            del self._held[request]
+            self.add(request)
+
     def remove(self, request: Request) -> None:
         """Finish a request: forget it, wherever it is, and free its blocks; it need not have been added."""
-        if request in self.unfinished:
+        if self._held.pop(request, None) is None and request in self.unfinished:
             queue = self.running if request.status is Status.RUNNING else self.waiting
             queue.remove(request)
             self._kv.free(request.blocks)
         request.status = Status.FINISHED
         self.unfinished.discard(request)
+        self.release(request)
 
     def recompute(self, request: Request) -> None:
         """Take a running request's blocks: what it holds in the cache is of no use, and computed again."""
@@ -91,11 +118,8 @@ class Scheduler:
         decoding = [request for request in self.running if request.num_pending == 1]
         prefilling = [request for request in self.running if request.num_pending > 1]
         for request in decoding + prefilling:
-            budget = self._max_tokens - plan.num_tokens
-            if not budget:
-                break
-            count = min(request.num_pending, budget)
-            if self._make_room(request, count, plan):
+            count = self._affordable(request, plan)
+            if count and self._make_room(request, count, plan):
                 plan.add(request, count)
 
     def _make_room(self, request: Request, count: int, plan: Plan) -> bool:
@@ -110,15 +134,15 @@ class Scheduler:
 
     def _plan_waiting(self, plan: Plan) -> None:
         while self.waiting and len(self.running) < self._max_running:
-            request, budget = self.waiting[0], self._max_tokens - plan.num_tokens
-            if not budget:
+            request = self.waiting[0]
+            if plan.num_tokens == self._max_tokens:
                 break
-            prefix = self._kv.find(request.blocks, request.token_ids)
+            prefix = self._kv.find(request.blocks, request.token_ids, request.first_row)
             if not self._rule.admit(self._kv, request, prefix, len(self.running)):
                 break
             request.num_computed = self._kv.take(request.blocks, prefix)
-            count = min(request.num_pending, budget)
-            if not self._reserve(request, count):
+            count = self._affordable(request, plan)
+            if not count or not self._reserve(request, count):
                 self._kv.free(request.blocks)
                 request.num_computed = 0
                 break
@@ -128,6 +152,12 @@ class Scheduler:
             request.status = Status.RUNNING
             insort(self.running, request, key=_queue_order)
             plan.add(request, count)
+
+    def _affordable(self, request: Request, plan: Plan) -> int:
+        """How many of a request's tokens, and of the rows of logits that they bring, the step has room for."""
+        count = min(request.num_pending, self._max_tokens - plan.num_tokens)
+        without_rows = max(0, request.first_row - request.num_computed)
+        return min(count, without_rows + self._max_rows - plan.num_rows)
 
     def _reserve(self, request: Request, count: int) -> bool:
         return self._kv.reserve(request.blocks, request.num_computed, request.num_computed + count)

@@ -1,9 +1,9 @@
 """plugins/cpu/abi.h in ctypes: the C interface between a compiled engine and the runtime, field for field."""
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_uint32, c_uint64, c_void_p
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 
 class EsOpenArgs(Structure):
@@ -35,34 +35,10 @@ class EsStep(Structure):
     )
 
 
-class EsSample(Structure):
-    """Sampling of the rows of the last step; see abi.h for shapes."""
+class EsParallel(Structure):
+    """How tasks run on an engine's threads; the runtime hands it on as it is."""
 
-    _fields_ = (
-        ("num_rows", c_int32),
-        ("max_logprobs", c_int32),
-        ("temperature", c_void_p),
-        ("top_p", c_void_p),
-        ("min_p", c_void_p),
-        ("top_k", c_void_p),
-        ("repetition_penalty", c_void_p),
-        ("presence_penalty", c_void_p),
-        ("frequency_penalty", c_void_p),
-        ("seed", c_void_p),
-        ("position", c_void_p),
-        ("history", c_void_p),
-        ("prompt_length", c_void_p),
-        ("history_length", c_void_p),
-        ("bias_tokens", c_void_p),
-        ("bias_values", c_void_p),
-        ("bias_length", c_void_p),
-        ("num_logprobs", c_void_p),
-        ("token", c_void_p),
-        ("logprob", c_void_p),
-        ("rank", c_void_p),
-        ("top_tokens", c_void_p),
-        ("top_logprobs", c_void_p),
-    )
+    _fields_ = (("pool", c_void_p), ("threads", c_int32), ("run", c_void_p))
 
 
 def declare(library: ctypes.CDLL) -> None:
@@ -77,7 +53,7 @@ def declare(library: ctypes.CDLL) -> None:
     library.es_close.argtypes = [c_void_p]
     library.es_step.restype = c_int
     library.es_step.argtypes = [c_void_p, POINTER(EsStep)]
-    library.es_logits.restype = POINTER(c_float)
+    library.es_logits.restype = c_void_p
     library.es_logits.argtypes = [c_void_p]
-    library.es_sample.restype = c_int
-    library.es_sample.argtypes = [c_void_p, POINTER(EsSample)]
+    library.es_parallel.restype = None
+    library.es_parallel.argtypes = [c_void_p, POINTER(EsParallel)]

@@ -43,8 +43,9 @@ def describe(target: CpuFacts) -> dict[str, str]:
 def cache_memory(target: CpuFacts, utilization: float | None) -> tuple[int, str]:
     if utilization is None:
         return int(available_memory() * _DEFAULT_SHARE), "half of the memory available"
-    left = int(total_memory() * utilization) - target.weights_bytes
-    sizes = f"{shown_size(target.weights_bytes)} of weights and activations"
+    others = target.weights_bytes + target.arena_bytes
+    left = int(total_memory() * utilization) - others
+    sizes = f"{shown_size(others)} of weights and activations"
     return left, f"what memory_utilization {utilization:g} leaves beside {sizes}"
 
 

@@ -8,15 +8,19 @@ from ..manifest import Manifest, Target
 
 @dataclass(frozen=True, kw_only=True)
 class CpuFacts(Target):
-    """`cpu_flags`: what /proc/cpuinfo must list. `library`: a name in `files`. `abi_version`: of its C interface."""
+    """`cpu_flags`: what /proc/cpuinfo must list. `library`, `sampler`: names in `files`. `abi_version`: of the
+    library's C interface. `arena_bytes`: of memory for activations.
+    """
 
     isa: str
     cpu_flags: tuple[str, ...]
     library: str
+    sampler: str
     abi_version: int
+    arena_bytes: int
 
     def files(self) -> tuple[str, ...]:
-        return (*super().files(), self.library)
+        return (*super().files(), self.library, self.sampler)
 
 
 def cpu_facts(manifest: Manifest) -> CpuFacts:

@@ -59,6 +59,11 @@ class KvCacheManager:
         return tuple(group.pool for group in self._groups)
 
     @property
+    def shares_prefixes(self) -> bool:
+        """Whether sequences that begin alike share blocks."""
+        return self._hasher is not None
+
+    @property
     def specs(self) -> tuple[KvGroup, ...]:
         """What the groups are."""
         return tuple(group.spec for group in self._groups)
@@ -72,17 +77,17 @@ class KvCacheManager:
         """Tables of a sequence that holds nothing yet. It shares blocks with those of the same salt only."""
         return SequenceBlocks(len(self._groups), salt, retention)
 
-    def find(self, blocks: SequenceBlocks, token_ids: array) -> Sequence[Sequence[int]]:
+    def find(self, blocks: SequenceBlocks, token_ids: array, most: int) -> Sequence[Sequence[int]]:
         """The tables, one a group, of the longest cached prefix that a new sequence of these tokens can begin with.
 
-        It consists of full blocks, and leaves a token to compute. Of a sliding-window group only those blocks need be
+        It consists of full blocks, of at most `most` tokens. Of a sliding-window group only those blocks need be
         there that the next token sees.
         """
         tables: list[list[int]] = [[] for _ in self._groups]
         if self._hasher is None:
             return tables
         found, runs = 0, [0] * len(tables)  # cached blocks in a row, up to the last one
-        for count in range(1, (len(token_ids) - 1) // self._block_size + 1):
+        for count in range(1, most // self._block_size + 1):
             key = self._hasher.hash(count - 1, blocks.hashes, token_ids, blocks.salt)
             for index, group in enumerate(self._groups):
                 block = group.pool.find(key)
@@ -166,6 +171,22 @@ class KvCacheManager:
         blocks.promised = None
         blocks.hashes.clear()
         blocks.published = 0
+
+    def truncate(self, blocks: SequenceBlocks, num_tokens: int) -> None:
+        """Cut a sequence back to its first tokens; what it was promised it keeps.
+
+        ValueError where it cannot be: into what is published, which others may hold, or to where the next token sees
+        blocks that were freed.
+        """
+        if num_tokens < blocks.published * self._block_size:
+            raise ValueError(f"{blocks.published} blocks are published: they cannot be cut to {num_tokens} tokens")
+        for first, group in zip(blocks.first_kept, self._groups, strict=True):
+            if group.first_visible(num_tokens) < first * self._block_size:
+                raise ValueError(f"token {num_tokens} sees blocks that were freed: the sequence cannot be cut to it")
+        kept = -(-num_tokens // self._block_size)
+        for table, group in zip(blocks.tables, self._groups, strict=True):
+            group.pool.release(reversed(table[kept:]))
+            del table[kept:]
 
     def _free_behind(self, blocks: SequenceBlocks, index: int, first_visible: int) -> None:
         table, first = blocks.tables[index], blocks.first_kept[index]

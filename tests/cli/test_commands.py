@@ -42,7 +42,8 @@ def test_build_says_what_it_made(built: tuple[Path, subprocess.CompletedProcess[
     for part in (str(output), "LlamaForCausalLM", "seconds", "worst logit distance", "top-1 agreement"):
         assert part in done.stdout
     manifest = json.loads((output / "engine.json").read_text())
-    assert manifest["limits"] == {"max_batch_size": 4, "max_num_tokens": 512, "max_seq_len": 400}
+    limits = {"max_batch_size": 4, "max_num_tokens": 512, "max_seq_len": 400, "max_logits_rows": 64}
+    assert manifest["limits"] == limits
     assert manifest["quantization"]["scheme"] == "fp32"
     assert [path.name for path in output.parent.iterdir()] == ["tiny.engine"]
 

@@ -88,7 +88,7 @@ def test_wrong_build_options(
         (("--stop-token-ids", "128"), ("stop_token_ids", "128")),
         (("--kv-cache-memory", "lots"), ("--kv-cache-memory", "lots")),
         (("--kv-cache-memory", "1kB"), ("max_seq_len", "kv_cache_memory")),
-        (("--threads", "0"), ("--threads", "0")),
+        (("--threads", "0"), ("threads must be an integer in [1, 1024]", "0")),
         (("--interactive",), ("--interactive",)),
     ],
 )

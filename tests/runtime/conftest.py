@@ -11,8 +11,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 
 from enginesmith import integrity
 from enginesmith.atomic import new_folder
-from enginesmith.builder.targets.cpu.toolchain import find_compiler
+from enginesmith.builder.targets.cpu.toolchain import compile_source, find_compiler
 from enginesmith.plugins.cpu.isa import Isa
+from enginesmith.plugins.sampling.cpu.library import SOURCE
 from enginesmith.runtime.engine_dir import write_engine
 from enginesmith.runtime.executors.cpu_abi import ABI_VERSION
 from enginesmith.runtime.executors.cpu_facts import CpuFacts
@@ -127,9 +128,11 @@ def toy_manifest() -> Manifest:
             isa="avx2",
             cpu_flags=tuple(sorted(Isa.AVX2.cpu_flags)),
             library="cpu/engine.so",
+            sampler="cpu/sampler.so",
             weights="weights.bin",
             weights_bytes=100,
             abi_version=ABI_VERSION,
+            arena_bytes=0,
         ),
     )
 
@@ -144,6 +147,7 @@ def make_toy_engine(
         with new_folder(target) as folder:
             (folder / "cpu").mkdir()
             shutil.copyfile(toy_library(salt), folder / "cpu" / "engine.so")
+            shutil.copyfile(compile_source(SOURCE.read_text(), Isa.AVX2), folder / "cpu" / "sampler.so")
             (folder / "weights.bin").write_bytes(bytes(random.Random(0).randbytes(100)))
             shutil.copytree(byte_level_tokenizer, folder / "tokenizer")
             write_engine(folder, toy_manifest)

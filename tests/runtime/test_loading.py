@@ -1,22 +1,24 @@
 """What options of a run make of an engine's own limits."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from kv_groups import full, spec
 
 from enginesmith.errors import EngineError
+from enginesmith.runtime.executors.cpu_facts import cpu_facts
 from enginesmith.runtime.kv_cache.sizing import num_blocks
 from enginesmith.runtime.llm import LLM
 from enginesmith.runtime.loading import cache_memory
-from enginesmith.runtime.manifest import Limits, Target
+from enginesmith.runtime.manifest import Limits, Manifest
 from enginesmith.runtime.runtime_config import RuntimeConfig
 from enginesmith.runtime.sampling_params import SamplingParams
 from enginesmith.units import Bytes, read_size
 
 
-def test_the_memory_of_the_cache(monkeypatch: pytest.MonkeyPatch):
-    target = Target(name="cpu", weights="w", weights_bytes=1000)
+def test_the_memory_of_the_cache(toy_manifest: Manifest, monkeypatch: pytest.MonkeyPatch):
+    target = replace(cpu_facts(toy_manifest), weights_bytes=900, arena_bytes=100)
     monkeypatch.setattr("enginesmith.runtime.executors.cpu_backend.available_memory", lambda: 6400)
     monkeypatch.setattr("enginesmith.runtime.executors.cpu_backend.total_memory", lambda: 8000)
     assert cache_memory(RuntimeConfig(), target) == (3200, "half of the memory available")

@@ -98,7 +98,7 @@ class Setting:
             assert isinstance(request.error, EngineError | None), "the executor found something wrong"
             assert output == self.executor.alone(prompt, len(output))
             if request.finish_reason != "abort":
-                assert len(output) == request.sample_row.params.max_tokens
+                assert len(output) == request.sampling.params.max_tokens
 
 
 arrivals = st.tuples(

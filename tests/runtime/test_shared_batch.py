@@ -52,6 +52,9 @@ def random_params(rng: random.Random, vocab_size: int, room: int) -> SamplingPar
         stop_token_ids=rng.choice([(), (rng.randrange(vocab_size),)]),
         ignore_eos=rng.random() < 0.8,
         logprobs=rng.choice([None, None, 0, 3]),
+        prompt_logprobs=rng.choice([None, None, None, 1]),
+        no_repeat_ngram_size=rng.choice([0, 0, 3]),
+        bad_words=rng.choice([(), (), ("the", "xy")]),
     )
 
 
@@ -130,7 +133,7 @@ def check_traffic(engine: Path, policy: str, requests: int, longest: int, blocks
     with LLM(engine, threads=1) as alone:
         limits, kv = alone.manifest.limits, alone.manifest.kv_cache
         traffic = random_traffic(random.Random(0), alone, requests, min(longest, limits.max_seq_len))
-        solitary = [alone.generate(item.prompt, item.params)[0].outputs[0] for item in traffic]
+        solitary = [alone.generate(item.prompt, item.params)[0] for item in traffic]
     memory = int(sequence_bytes(kv, limits) * blocks_for_sequences)
     config = RuntimeConfig(threads=1, kv_cache_memory=Bytes(memory), capacity_policy=CapacityPolicy(policy))
     loaded = load(engine, config)
@@ -141,9 +144,10 @@ def check_traffic(engine: Path, policy: str, requests: int, longest: int, blocks
             assert request.error is None
             if request.finish_reason == "abort":
                 assert item.abort_after is not None
-                assert_begins_with(expected, request.output())
+                assert_begins_with(expected.outputs[0], request.output())
             else:
-                assert request.output() == expected
+                assert request.output() == expected.outputs[0]
+                assert request.prompt_logprobs == expected.prompt_logprobs
         assert loaded.engine.kv.usage == 0
         assert all(group.promised == 0 for group in loaded.engine.kv._groups)
         preemptions = loaded.engine.scheduler.num_preemptions

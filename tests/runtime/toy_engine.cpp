@@ -101,54 +101,10 @@ int es_step(EsEngine* engine, const EsStep* step) {
 
 const float* es_logits(EsEngine* engine) { return engine->logits.data(); }
 
-int es_sample(EsEngine* engine, const EsSample* a) {
-  for (int r = 0; r < a->num_rows; ++r) {
-    const float* raw = engine->logits.data() + size_t(r) * kVocab;
-    std::vector<float> x(raw, raw + kVocab);
-    if (a->history[r]) {
-      std::vector<int> seen(kVocab), output(kVocab);
-      for (int i = 0; i < a->history_length[r]; ++i) {
-        ++seen[a->history[r][i]];
-        if (i >= a->prompt_length[r]) ++output[a->history[r][i]];
-      }
-      for (int v = 0; v < kVocab; ++v) {
-        if (seen[v]) x[v] = x[v] > 0 ? x[v] / a->repetition_penalty[r] : x[v] * a->repetition_penalty[r];
-        x[v] -= a->frequency_penalty[r] * float(output[v]) + a->presence_penalty[r] * float(output[v] > 0);
-      }
-    }
-    if (a->bias_tokens[r])
-      for (int i = 0; i < a->bias_length[r]; ++i) x[a->bias_tokens[r][i]] += a->bias_values[r][i];
-    std::vector<int> order(kVocab);
-    for (int v = 0; v < kVocab; ++v) order[v] = v;
-    std::sort(order.begin(), order.end(), [&](int i, int j) { return x[i] > x[j] || (x[i] == x[j] && i < j); });
-    int kept = a->top_k[r] > 0 ? std::min(a->top_k[r], kVocab) : kVocab;
-    kept = std::max(1, int(std::ceil(float(kept) * a->top_p[r] * (1 - a->min_p[r]))));  // a nucleus of sorts
-    int best = order[0];
-    if (a->temperature[r] > 0) {
-      float most = -INFINITY;
-      for (int i = 0; i < kept; ++i) {
-        const int v = order[i];
-        const float noise = -std::log(-std::log(uniform(mix(mix(a->seed[r], a->position[r]), v))));
-        const float score = x[v] / a->temperature[r] + noise;
-        if (score > most) most = score, best = v;
-      }
-    }
-    a->token[r] = best;
-    a->logprob[r] = NAN;
-    if (a->num_logprobs[r] < 0) continue;
-    double sum = 0;
-    for (int v = 0; v < kVocab; ++v) sum += std::exp(raw[v]);
-    for (int v = 0; v < kVocab; ++v) order[v] = v;
-    std::sort(order.begin(), order.end(), [&](int i, int j) { return raw[i] > raw[j] || (raw[i] == raw[j] && i < j); });
-    a->logprob[r] = float(raw[best] - std::log(sum));
-    a->rank[r] = int(std::find(order.begin(), order.end(), best) - order.begin()) + 1;
-    for (int i = 0; i < a->max_logprobs; ++i) {
-      const bool used = i < a->num_logprobs[r];
-      a->top_tokens[r * a->max_logprobs + i] = used ? order[i] : -1;
-      a->top_logprobs[r * a->max_logprobs + i] = used ? float(raw[order[i]] - std::log(sum)) : -INFINITY;
-    }
-  }
-  return 0;
+void es_parallel(EsEngine*, EsParallel* parallel) {
+  *parallel = {nullptr, 1, [](void*, int64_t tasks, void (*task)(void*, int64_t, int32_t), void* context) {
+                 for (int64_t i = 0; i < tasks; ++i) task(context, i, 0);
+               }};
 }
 
 }  // extern "C"

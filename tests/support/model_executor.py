@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Callable, Sequence
 
-from enginesmith.runtime.executors.executor import Sample, SampleRow, SequenceSlice
+from enginesmith.runtime.executors.executor import Draw, Sample, SequenceSlice
 from enginesmith.runtime.kv_cache.manager import FREED
 from enginesmith.runtime.manifest import Manifest
 
@@ -33,8 +33,12 @@ class ModelExecutor:
         self._rows = [packed[row] for row in logits_rows]
         self.num_computed += len(packed)
 
-    def sample(self, rows: Sequence[SampleRow]) -> list[Sample]:
-        return [Sample(value % self._vocab_size) for value in self._rows]
+    def sample(self, draws: Sequence[Draw]) -> list[Sample]:
+        return [self._sample(draw, self._rows[draw.row] % self._vocab_size) for draw in draws]
+
+    def _sample(self, draw: Draw, likeliest: int) -> Sample:
+        """What is reported of a given token tells which row it comes from."""
+        return Sample(likeliest) if draw.token < 0 else Sample(draw.token, -float(likeliest), 1)
 
     def close(self) -> None:
         pass

@@ -28,7 +28,6 @@ _PRELUDE = """\
 #include "linear/cpu/linear.h"
 #include "norm/cpu/norm.h"
 #include "rotary/cpu/rotary.h"
-#include "sampling/cpu/sampling.h"
 """
 
 

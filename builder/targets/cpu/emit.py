@@ -11,7 +11,7 @@ from .source import loops
 from .source.call import CpuCall
 from .source.writer import Writer
 
-_ALWAYS = ("attention/cpu/paged_attention.h", "engine/loops.h", "engine/runtime.h", "sampling/cpu/sampling.h")
+_ALWAYS = ("attention/cpu/paged_attention.h", "engine/loops.h", "engine/runtime.h")
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class EngineFacts:
     title: str
     isa: Isa
     max_seq_len: int
+    max_logits_rows: int
     long_rope: bool = False  # whether positions may have LONG_ROPE added
 
 
@@ -40,7 +41,8 @@ def emit(program: Program, config: BuildConfig, facts: EngineFacts) -> str:
     return _TEMPLATE.format(
         title=facts.title,
         includes="\n".join(f'#include "{header}"' for header in headers_for(program)),
-        limits=f"{config.max_num_tokens}, {config.max_batch_size}, {facts.max_seq_len}, {program.vocab_size}, "
+        limits=f"{config.max_num_tokens}, {config.max_batch_size}, {facts.max_logits_rows}, "
+        f"{facts.max_seq_len}, {program.vocab_size}, "
         f"{config.kv_block_size}, {len(groups)}, {LONG_ROPE if facts.long_rope else 0}",
         weights_bytes=program.weights_bytes,
         arena_bytes=program.arena_bytes,
@@ -97,7 +99,7 @@ _TEMPLATE = """\
 
 namespace {{
 
-// max_num_tokens, max_batch_size, max_seq_len, vocab_size, block_size, num_groups, position_flags
+// max_num_tokens, max_batch_size, max_logits_rows, max_seq_len, vocab_size, block_size, num_groups, position_flags
 constexpr es::engine::Limits kLimits{{{limits}}};
 constexpr uint64_t kWeightsBytes = {weights_bytes};
 constexpr int64_t kArenaBytes = {arena_bytes};
@@ -117,7 +119,7 @@ constexpr CacheLayer kLayers[kNumLayers + 1] = {{
 }};
 
 int64_t scratch_bytes(int threads) {{
-  int64_t bytes = 4 * es::sample_scratch_floats(threads, kLimits.vocab_size);
+  int64_t bytes = 0;
 {scratch}
   return bytes;
 }}
@@ -131,8 +133,7 @@ void check_cpu() {{
 
 struct EsEngine {{
   explicit EsEngine(const EsOpenArgs& args)
-      : weights(args.weights), pool(args.threads), arena(kArenaBytes), scratch(scratch_bytes(args.threads)),
-        sampling(es::sample_scratch_floats(args.threads, kLimits.vocab_size) * 4) {{
+      : weights(args.weights), pool(args.threads), arena(kArenaBytes), scratch(scratch_bytes(args.threads)) {{
     num_blocks.assign(args.num_blocks, args.num_blocks + args.num_groups);
     int64_t strides[kNumGroups + 1] = {{}};  // of a block: all layers of its group side by side
     for (int layer = 0; layer < kNumLayers; ++layer) strides[kLayers[layer].group] += kLayers[layer].block_bytes;
@@ -154,11 +155,10 @@ struct EsEngine {{
 
   const uint8_t* weights;
   es::ThreadPool pool;
-  es::engine::Memory arena, scratch, sampling;
+  es::engine::Memory arena, scratch;
   std::vector<int32_t> num_blocks;
   std::vector<es::engine::Memory> cache;
   es::KvLayer kv[kNumLayers + 1];
-  int32_t rows = 0;  // of logits in the arena
 }};
 
 namespace {{
@@ -207,23 +207,18 @@ void es_close(EsEngine* engine) {{ delete engine; }}
 
 int es_step(EsEngine* engine, const EsStep* s) {{
   return es::engine::guarded([&] {{
-    engine->rows = 0;
     es::engine::check_step(kLimits, *s, kWindows, engine->num_blocks.data());
     step(*engine, *s);
-    engine->rows = s->num_rows;
   }});
 }}
 
 const float* es_logits(EsEngine* engine) {{ return reinterpret_cast<const float*>(engine->arena.data() + kLogits); }}
 
-int es_sample(EsEngine* engine, const EsSample* sample) {{
-  return es::engine::guarded([&] {{
-    es::engine::require(sample->num_rows == engine->rows, "rows to sample", sample->num_rows, engine->rows);
-    std::string error;
-    auto* const scratch = reinterpret_cast<float*>(engine->scratch.data());
-    if (es::sample(engine->pool, es_logits(engine), kLimits.vocab_size, *sample, scratch, &error) != 0) {{
-      throw es::engine::Error("%s", error.c_str());
-    }}
-  }});
+void es_parallel(EsEngine* engine, EsParallel* parallel) {{
+  *parallel = {{&engine->pool, engine->pool.threads(),
+               [](void* pool, int64_t tasks, void (*task)(void*, int64_t, int32_t), void* context) {{
+                 static_cast<es::ThreadPool*>(pool)->run(
+                     tasks, [&](int64_t index, int worker) {{ task(context, index, worker); }});
+               }}}};
 }}
 """

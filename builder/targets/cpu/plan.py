@@ -11,6 +11,7 @@ from ....checkpoint.layouts.kv_cache import KvScales
 from ....plugins.cpu.isa import Isa
 from ....plugins.discovery import kernels
 from ....plugins.linear.cpu.packing import layout_of_weight
+from ....plugins.sampling.cpu.library import SOURCE
 from ....progress import Progress
 from ....runtime.executors.cpu_abi import ABI_VERSION
 from ....runtime.executors.cpu_facts import CpuFacts
@@ -29,25 +30,27 @@ from .source.call import CpuCall
 if TYPE_CHECKING:
     from ...network import Network
 
-LIBRARY = "cpu/engine.so"
+LIBRARY, SAMPLER = "cpu/engine.so", "cpu/sampler.so"
+_PROMPT_ROWS = 64
 
 
 @dataclass(frozen=True)
 class CpuCompilation:
-    """A compilation whose library goes into an engine's folder."""
+    """The compilations whose libraries go into an engine's folder."""
 
-    running: toolchain.Compilation
-    library: Path
+    running: Mapping[Path, toolchain.Compilation]
 
     @property
     def cached(self) -> bool:
-        return self.running.cached
+        return all(compilation.cached for compilation in self.running.values())
 
     def wait(self) -> None:
-        shutil.copyfile(self.running.wait(), self.library)
+        for library, compilation in self.running.items():
+            shutil.copyfile(compilation.wait(), library)
 
     def cancel(self) -> None:
-        self.running.cancel()
+        for compilation in self.running.values():
+            compilation.cancel()
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,10 @@ class CpuPlan(Plan):
         library = folder / LIBRARY
         library.parent.mkdir()
         library.with_suffix(".cpp").write_text(self.source)
-        return CpuCompilation(toolchain.start_compiling(self.source, self.isa, self.with_compiler), library)
+        sources = {library: self.source, folder / SAMPLER: SOURCE.read_text()}
+        return CpuCompilation(
+            {path: toolchain.start_compiling(text, self.isa, self.with_compiler) for path, text in sources.items()}
+        )
 
     def pack(self, folder: Path, read: Read, progress: Progress) -> None:
         write_weights(folder / WEIGHTS, self.program, partial(layout_of_weight, isa=self.isa), read, progress)
@@ -79,8 +85,19 @@ class CpuPlan(Plan):
             isa=str(self.isa),
             cpu_flags=tuple(sorted(self.isa.cpu_flags)),
             library=LIBRARY,
+            sampler=SAMPLER,
             abi_version=ABI_VERSION,
+            arena_bytes=self.program.arena_bytes,
         )
+
+    @property
+    def max_logits_rows(self) -> int:
+        return logits_rows(self.config)
+
+
+def logits_rows(config: BuildConfig) -> int:
+    """Rows of logits that a step may keep: one a sequence, and as many as prompt log-probabilities run well with."""
+    return max(config.max_batch_size, min(config.max_num_tokens, _PROMPT_ROWS))
 
 
 def plan(
@@ -94,11 +111,17 @@ def plan(
 ) -> CpuPlan:
     """Lower `network`, give every buffer and weight its place, and write the source. `compiler`: default, the best."""
     program = lower(network, config, kernels("cpu"), stored, kv_scales)
-    plan_memory(program, config.max_num_tokens, config.max_batch_size)
+    plan_memory(program, config.max_num_tokens, logits_rows(config))
     plan_weights(program, partial(layout_of_weight, isa=isa))
     source = emit(
         program,
         config,
-        EngineFacts(f"{network.architecture} for {isa}", isa, max_seq_len, network.long_rope_after is not None),
+        EngineFacts(
+            f"{network.architecture} for {isa}",
+            isa,
+            max_seq_len,
+            logits_rows(config),
+            network.long_rope_after is not None,
+        ),
     )
     return CpuPlan(program, config, max_seq_len, source, isa, compiler)

@@ -1,5 +1,5 @@
-// Sampling of next tokens, each row by itself. The order of things is vLLM's up to the temperature and Hugging Face's
-// after it: log probabilities from the raw logits; logit bias; repetition (Keskar et al., CTRL, 2019), frequency and
+// Sampling of next tokens, each draw by itself. The order of things is vLLM's up to the temperature and Hugging Face's
+// after it: log probabilities from the raw logits; logit bias; bans (mask, bad words, n-grams); repetition (Keskar et al., CTRL, 2019), frequency and
 // presence penalties; temperature; top-k; top-p (Holtzman et al., 2020) of what top-k left; min-p (Nguyen et al.,
 // 2024). Then a draw by inverse distribution function over the kept tokens in ascending id order, with number
 // `position` of the Philox stream `seed`. Equal scores are ranked by id, the lower first, everywhere.
@@ -9,8 +9,8 @@
 #include <limits>
 #include <string>
 
-#include "cpu/abi.h"
-#include "cpu/thread_pool.h"
+#include "sampling/cpu/abi.h"
+#include "sampling/cpu/bans.h"
 #include "sampling/cpu/philox.h"
 #include "sampling/cpu/selection.h"
 
@@ -18,7 +18,7 @@ namespace es {
 
 namespace detail {
 
-enum class RowFault { kNone, kNan, kInfinity, kNothingLeft, kTokenOutOfRange };
+enum class RowFault { kNone, kNan, kInfinity, kNothingLeft, kTokenOutOfRange, kNoSuchRow };
 
 inline const char* describe(RowFault fault) {
   switch (fault) {
@@ -29,32 +29,40 @@ inline const char* describe(RowFault fault) {
     case RowFault::kNothingLeft:
       return "every token is banned";
     case RowFault::kTokenOutOfRange:
-      return "its history or logit bias names a token outside the vocabulary";
+      return "its history, logit bias or bad words name a token outside the vocabulary";
+    case RowFault::kNoSuchRow:
+      return "there is no such row of logits";
     case RowFault::kNone:
       break;
   }
   return "";
 }
 
-// One row's sampling. `scores` and `candidates` are its thread's scratch.
+// One draw. `scores` and `candidates` are its thread's scratch.
 struct SampleRow {
   const EsSample& args;
-  int row;
+  int row;  // of the arguments' arrays
   const float* logits;
   int64_t vocab;
   float* scores;          // [vocab]
   Candidate* candidates;  // [vocab + 64]
 
   RowFault run() {
-    const bool adjusted = has_bias() || has_penalties();
+    const bool adjusted = has_bias() || has_bans() || has_penalties();
     const Best raw = find_best(logits, vocab);
     if (raw.has_nan) return RowFault::kNan;
     if (raw.score == std::numeric_limits<float>::infinity()) return RowFault::kInfinity;
+    if (args.given_token && args.given_token[row] >= 0) {
+      if (!in_vocabulary(args.given_token[row])) return RowFault::kTokenOutOfRange;
+      args.token[row] = args.given_token[row];
+      report(raw.score);
+      return RowFault::kNone;
+    }
     Best best = raw;
     const float* source = logits;
     if (adjusted) {
       std::copy_n(logits, vocab, scores);
-      if (!add_bias() || !penalize()) return RowFault::kTokenOutOfRange;
+      if (!add_bias() || !ban() || !penalize()) return RowFault::kTokenOutOfRange;
       best = find_best(scores, vocab);
       source = scores;
     }
@@ -78,6 +86,10 @@ struct SampleRow {
            (args.repetition_penalty[row] != 1 || args.presence_penalty[row] != 0 || args.frequency_penalty[row] != 0);
   }
 
+  bool has_ngram() const { return args.no_repeat_ngram_size && args.no_repeat_ngram_size[row] > 0; }
+  bool has_bad_words() const { return args.bad_words_length && args.bad_words_length[row] > 0; }
+  bool has_bans() const { return has_ngram() || has_bad_words() || (args.mask && args.mask[row]); }
+
   bool in_vocabulary(int32_t token) const { return token >= 0 && token < vocab; }
 
   bool add_bias() {
@@ -88,6 +100,26 @@ struct SampleRow {
       scores[token] += args.bias_values[row][i];
     }
     return true;
+  }
+
+  bool ban() {
+    bool in_range = true;
+    const auto never = [&](int32_t token) {
+      if (in_vocabulary(token)) {
+        scores[token] = -std::numeric_limits<float>::infinity();
+      } else {
+        in_range = false;
+      }
+    };
+    if (args.mask && args.mask[row]) each_unset(args.mask[row], vocab, never);
+    if (!has_ngram() && !has_bad_words()) return true;
+    const int32_t* const history = args.history[row];
+    const int32_t prompt = args.prompt_length[row], length = args.history_length[row];
+    if (has_ngram() && length >= args.no_repeat_ngram_size[row] - 1)
+      each_repeated(history, length, args.no_repeat_ngram_size[row], never);
+    if (has_bad_words())
+      each_completing(args.bad_words[row], args.bad_words_length[row], history + prompt, length - prompt, never);
+    return in_range;
   }
 
   bool penalize() {
@@ -269,23 +301,32 @@ inline int64_t sample_scratch_floats(int threads, int64_t vocab) {
   return threads * (vocab / 2 * 2 + 2 + 2 * (vocab + 64));
 }
 
-// Samples args.num_rows tokens from logits [num_rows, vocab]. 0, or -1 with a message when a row cannot be sampled
-// (its logits hold NaN or +infinity, all its tokens are banned, a token id is out of range); no output is valid then.
-inline int sample(ThreadPool& pool, const float* logits, int64_t vocab, const EsSample& args, float* scratch,
-                  std::string* error) {
+// Makes args.num_draws draws from logits [num_rows, vocab]. 0, or -1 with a message when one cannot be made (its logits
+// hold NaN or +infinity, all its tokens are banned, a token id is out of range); no output is valid then.
+inline int sample(const EsParallel& parallel, const float* logits, int32_t num_rows, int64_t vocab, const EsSample& args,
+                  float* scratch, std::string* error) {
   using detail::RowFault;
-  pool.run(args.num_rows, [&](int64_t row, int worker) {
-    float* scores = scratch + worker * sample_scratch_floats(1, vocab);
-    float* after = scores + (vocab + 1) / 2 * 2;  // a multiple of 8 bytes
-    detail::SampleRow sampler{
-        args, static_cast<int>(row), logits + row * vocab, vocab, scores, reinterpret_cast<Candidate*>(after)};
-    const RowFault fault = sampler.run();
-    if (fault != RowFault::kNone) args.token[row] = -static_cast<int32_t>(fault);
-  });
-  for (int row = 0; row < args.num_rows; ++row) {
-    if (args.token[row] >= 0) continue;
-    *error = "row " + std::to_string(row) +
-             " cannot be sampled: " + detail::describe(static_cast<RowFault>(-args.token[row]));
+  const auto draw = [&](int64_t index, int worker) {
+    const int32_t row = args.row[index];
+    RowFault fault = RowFault::kNoSuchRow;
+    if (row >= 0 && row < num_rows) {
+      float* scores = scratch + worker * sample_scratch_floats(1, vocab);
+      float* after = scores + (vocab + 1) / 2 * 2;  // a multiple of 8 bytes
+      fault = detail::SampleRow{args,   static_cast<int>(index), logits + row * vocab, vocab,
+                                scores, reinterpret_cast<Candidate*>(after)}
+                  .run();
+    }
+    if (fault != RowFault::kNone) args.token[index] = -static_cast<int32_t>(fault);
+  };
+  using Draw = decltype(draw);
+  parallel.run(
+      parallel.pool, args.num_draws,
+      [](void* context, int64_t index, int32_t worker) { (*static_cast<Draw*>(context))(index, worker); },
+      const_cast<void*>(static_cast<const void*>(&draw)));
+  for (int index = 0; index < args.num_draws; ++index) {
+    if (args.token[index] >= 0) continue;
+    *error = "row " + std::to_string(args.row[index]) +
+             " cannot be sampled: " + detail::describe(static_cast<RowFault>(-args.token[index]));
     return -1;
   }
   return 0;

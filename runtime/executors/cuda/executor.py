@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ....errors import EngineError
 from ....units import shown_size
 from ...manifest import Manifest
-from ..executor import Sample, SampleRow, SequenceSlice
+from ..executor import Draw, Sample, SequenceSlice
 from ..mapped_file import MappedFile
 from .device import Device, find_device
 from .driver import OutOfDeviceMemory, call
@@ -80,17 +80,19 @@ class CudaExecutor:
         call("cuStreamSynchronize", self._stream)
         self._rows = rows
 
-    def sample(self, rows: Sequence[SampleRow]) -> list[Sample]:
-        if len(rows) != self._rows:
-            raise EngineError(f"{len(rows)} rows to sample, but the last step kept {self._rows}")
-        likeliest = (ctypes.c_int32 * max(len(rows), 1)).from_address(self._host_tokens)
-        taken = [is_greedy(row) and likeliest[index] >= 0 for index, row in enumerate(rows)]
-        others = [index for index, done in enumerate(taken) if not done]
-        logits = self.logits() if others else None
-        samples = [Sample(likeliest[index]) for index in range(len(rows))]
-        for index in others:
-            assert logits is not None
-            samples[index] = self._sampler.sample(logits[index], rows[index])
+    def sample(self, draws: Sequence[Draw]) -> list[Sample]:
+        if any(not 0 <= draw.row < self._rows for draw in draws):
+            raise EngineError(f"draws from rows {[draw.row for draw in draws]}, but the last step kept {self._rows}")
+        likeliest = (ctypes.c_int32 * max(self._rows, 1)).from_address(self._host_tokens)
+        taken = [is_greedy(draw) and likeliest[draw.row] >= 0 for draw in draws]
+        logits = None if all(taken) else self.logits()
+        samples = []
+        for draw, is_taken in zip(draws, taken, strict=True):
+            if is_taken:
+                samples.append(Sample(likeliest[draw.row]))
+            else:
+                assert logits is not None
+                samples.append(self._sampler.sample(logits[draw.row], draw))
         return samples
 
     def logits(self) -> "np.ndarray":

@@ -7,17 +7,23 @@ import numpy as np
 import pytest
 
 from enginesmith.plugins.sampling.reference import Sampling, kept, log_softmax, philox4x32, rank, sample, uniform
+from enginesmith.runtime.executors.cpu_sampler_abi import EsSample
 
 DRIVER = """
+#include "cpu/thread_pool.h"
 #include "sampling/cpu/sampling.h"
 #include <cstring>
 #include <memory>
-extern "C" int run(int threads, const float* logits, int64_t vocab, const EsSample* args, char* message) {
+extern "C" int run(int threads, const float* logits, int rows, int64_t vocab, const EsSample* args, char* message) {
   es::ThreadPool pool(threads);
+  const auto run = [](void* own, int64_t tasks, void (*task)(void*, int64_t, int), void* context) {
+    static_cast<es::ThreadPool*>(own)->run(tasks, [&](int64_t index, int worker) { task(context, index, worker); });
+  };
+  const EsParallel parallel{&pool, threads, run};
   std::unique_ptr<float[]> scratch(new float[es::sample_scratch_floats(threads, vocab)]);
   std::memset(scratch.get(), 0xff, sizeof(float) * es::sample_scratch_floats(threads, vocab));
   std::string error;
-  const int status = es::sample(pool, logits, vocab, *args, scratch.get(), &error);
+  const int status = es::sample(parallel, logits, rows, vocab, *args, scratch.get(), &error);
   std::strncpy(message, error.c_str(), 199);
   return status;
 }
@@ -29,18 +35,12 @@ extern "C" void philox(const uint32_t* counter, uint64_t key, uint32_t* out) {
 _P = ctypes.c_void_p
 
 
-class EsSample(ctypes.Structure):
-    """As in plugins/cpu/abi.h."""
-
-    _fields_ = (
-        ("num_rows", ctypes.c_int32),
-        ("max_logprobs", ctypes.c_int32),
-        *((name, _P) for name in (
-            "temperature", "top_p", "min_p", "top_k", "repetition_penalty", "presence_penalty", "frequency_penalty",
-            "seed", "position", "history", "prompt_length", "history_length", "bias_tokens", "bias_values",
-            "bias_length", "num_logprobs", "token", "logprob", "rank", "top_tokens", "top_logprobs",
-        )),
-    )  # fmt: skip
+def mask_of(allowed, vocab) -> np.ndarray:
+    """uint32 [ceil(vocab / 32)], the bits beyond the vocabulary set."""
+    bits = np.ones(-(-vocab // 32) * 32, np.uint8)
+    bits[:vocab] = 0
+    bits[list(allowed)] = 1
+    return np.packbits(bits, bitorder="little").view(np.uint32)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def library(compile_each):
 def draw(library):
     """draw(logits [R, V], settings of each row, logprobs of each row, threads) -> Result; raises SamplingError."""
 
-    def run(logits, rows, logprobs=None, threads=2):
+    def run(logits, rows, logprobs=None, threads=2, row=None, given=None):
         count, columns = len(rows), max(0, *(int(n) for n in logprobs or [0]), 0)
         history = [np.array([*r.prompt, *r.output], np.int32) for r in rows]
         tokens = [np.array(list(r.bias), np.int32) for r in rows]
@@ -84,16 +84,25 @@ def draw(library):
         arrays["history_length"] = np.array([len(x) for x in history], np.int32)
         arrays["bias_length"] = np.array([len(x) for x in tokens], np.int32)
         arrays["num_logprobs"] = np.array(logprobs if logprobs else [-1] * count, np.int32)
+        masks = [None if r.allowed is None else mask_of(r.allowed, logits.shape[1]) for r in rows]
+        words = [np.array([n for word in r.bad_words for n in (len(word), *word)], np.int32) for r in rows]
+        arrays["row"] = np.array(range(count) if row is None else row, np.int32)
+        arrays["given_token"] = np.array([-1] * count if given is None else given, np.int32)
+        arrays["mask"] = np.array([0 if x is None else x.ctypes.data for x in masks], np.uint64)
+        arrays["no_repeat_ngram_size"] = np.array([r.no_repeat_ngram_size for r in rows], np.int32)
+        arrays["bad_words"] = np.array([x.ctypes.data for x in words], np.uint64)
+        arrays["bad_words_length"] = np.array([len(x) for x in words], np.int32)
         result = Result(
             np.full(count, -7, np.int32), np.zeros(count, np.float32), np.zeros(count, np.int32),
             np.zeros((count, columns), np.int32), np.zeros((count, columns), np.float32),
         )  # fmt: skip
         arrays |= {field.name: getattr(result, field.name) for field in fields(result)}
-        args = EsSample(count, columns, **{name: array.ctypes.data for name, array in arrays.items()})
+        addresses = {name: array.ctypes.data for name, array in arrays.items()}
+        args = EsSample(ctypes.sizeof(EsSample), count, columns, **addresses)
         logits = np.ascontiguousarray(logits, np.float32)
         message = ctypes.create_string_buffer(200)
         vocab = ctypes.c_int64(logits.shape[1])
-        if library.run(threads, _P(logits.ctypes.data), vocab, ctypes.byref(args), message):
+        if library.run(threads, _P(logits.ctypes.data), len(logits), vocab, ctypes.byref(args), message):
             raise SamplingError(message.value.decode())
         return result
 
@@ -117,6 +126,11 @@ def random_settings(rng, vocab) -> Sampling:
         prompt=tuple(map(int, rng.integers(0, vocab, rng.integers(0, 20)))),
         output=tuple(map(int, rng.integers(0, min(vocab, 9), rng.integers(0, 20)))),
         bias={int(t): float(np.float32(rng.choice([-np.inf, -3.3, 4.2]))) for t in rng.integers(0, vocab, 3)},
+        no_repeat_ngram_size=int(maybe(rng.integers(2, 5), 0)),
+        bad_words=tuple(
+            tuple(map(int, rng.integers(0, min(vocab, 9), rng.integers(1, 4)))) for _ in range(rng.integers(3))
+        ),
+        allowed=maybe(frozenset(map(int, rng.choice(vocab, max(vocab - 1, vocab // 2), replace=False))), None),
         seed=int(rng.integers(0, 2**64, dtype=np.uint64)),
         position=int(rng.integers(0, 2**40)),
     )
@@ -284,6 +298,24 @@ def test_logprobs_are_of_the_raw_logits(draw, vocab):
         np.testing.assert_array_equal(result.top_tokens[i, : len(best)], best)
         np.testing.assert_allclose(result.top_logprobs[i, : len(best)], exact[best], atol=2e-6, rtol=2e-6)
         assert (result.top_tokens[i, len(best) :] == -1).all()
+
+
+def test_tokens_that_are_given_and_rows_in_any_order(draw):
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((3, 500)).astype(np.float32)
+    row, given = [2, 0, 2, 1], [7, 499, -1, 7]
+    result = draw(logits, [Sampling(temperature=0)] * 4, logprobs=[1] * 4, row=row, given=given)
+    np.testing.assert_array_equal(result.token, [7, 499, logits[2].argmax(), 7])
+    for i in range(4):
+        exact = log_softmax(logits[row[i]])
+        assert result.logprob[i] == pytest.approx(exact[result.token[i]], abs=2e-6)
+        assert result.rank[i] == rank(logits[row[i]], result.token[i])
+        assert result.top_tokens[i, 0] == exact.argmax()
+    for bad_row in (-1, 3):
+        with pytest.raises(SamplingError, match="no such row"):
+            draw(logits, [Sampling()], row=[bad_row])
+    with pytest.raises(SamplingError, match="outside the vocabulary"):
+        draw(logits, [Sampling()], row=[0], given=[500])
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,10 @@ class FakeRequest:
     def num_pending(self) -> int:
         return len(self.token_ids) - self.num_computed
 
+    @property
+    def first_row(self) -> int:
+        return len(self.token_ids) - 1
+
     def __repr__(self) -> str:
         return f"request {self.queue_key}"
 

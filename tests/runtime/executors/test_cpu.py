@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from enginesmith.errors import EngineError
+from enginesmith.errors import EngineError, RequestError
 from enginesmith.runtime.engine_dir import open_engine
 from enginesmith.runtime.executors.cpu import CpuExecutor
-from enginesmith.runtime.executors.executor import SampleRow, SequenceSlice
+from enginesmith.runtime.executors.cpu_sampler_abi import EsSample
+from enginesmith.runtime.executors.executor import Draw, SequenceSampling, SequenceSlice
 from enginesmith.runtime.sampling_params import SamplingParams
 
 TABLE = array("i", range(24))
@@ -62,11 +63,36 @@ def test_the_library_says_what_went_wrong(executor: CpuExecutor):
 
 
 def test_rows_to_sample_must_be_those_of_the_step(executor: CpuExecutor):
-    row = SampleRow(SamplingParams(temperature=0), 0, array("i", [1]), 1)
-    executor.step([whole(row.token_ids)], [0])
-    assert len(executor.sample([row])) == 1
-    with pytest.raises(EngineError, match="2 rows to sample, but the last step kept 1"):
-        executor.sample([row, row])
+    sampling = SequenceSampling(SamplingParams(temperature=0), 0, array("i", [1]), 1)
+    executor.step([whole(sampling.token_ids)], [0])
+    assert len(executor.sample([Draw(0, sampling, 1)] * 2)) == 2
+    with pytest.raises(EngineError, match="row 1 cannot be sampled: there is no such row of logits"):
+        executor.sample([Draw(1, sampling, 1)])
+
+
+def test_several_tokens_of_a_sequence(executor: CpuExecutor):
+    """As if drawn one after another: speculative decoding asks for that."""
+    tokens = array("i", [5, 6, 7, 8, 9])
+    params = SamplingParams(temperature=1, repetition_penalty=1.5, no_repeat_ngram_size=2)
+    executor.step([whole(tokens)], [2, 3, 4])
+    together = executor.sample([Draw(row, SequenceSampling(params, 3, tokens, 3), 3 + row) for row in range(3)])
+    apart = []
+    for row in range(3):
+        executor.step([whole(tokens)], [2 + row])
+        apart += executor.sample([Draw(0, SequenceSampling(params, 3, tokens[: 3 + row], 3), 3 + row)])
+    assert together == apart
+
+
+def test_an_option_that_the_sampler_is_too_old_for(executor: CpuExecutor, monkeypatch: pytest.MonkeyPatch):
+    assert executor._sampler.is_current
+    monkeypatch.setattr(executor._sampler, "_known_size", EsSample.no_repeat_ngram_size.offset)
+    executor.step([whole(array("i", [1]))], [0])
+    for options in ({}, {"top_k": 4, "logprobs": 1}):
+        sampling = SequenceSampling(SamplingParams(**options), 0, array("i", [1]), 1)
+        executor.sample([Draw(0, sampling, 1)])
+    sampling = SequenceSampling(SamplingParams(no_repeat_ngram_size=2), 0, array("i", [1]), 1)
+    with pytest.raises(RequestError, match="no_repeat_ngram_size: the engine's sampler is older than this option"):
+        executor.sample([Draw(0, sampling, 1)])
 
 
 def test_closing_twice_is_no_error(executor: CpuExecutor):
@@ -92,18 +118,25 @@ def test_an_engine_forgotten_is_closed(toy_engine: Path, monkeypatch: pytest.Mon
 def test_what_the_sampler_is_told(executor: CpuExecutor):
     import ctypes
 
-    plain = SampleRow(SamplingParams(temperature=0, top_k=-1), 5, array("i", [7, 8, 9, 10]), 3)
+    plain = SequenceSampling(SamplingParams(temperature=0, top_k=-1), 5, array("i", [7, 8, 9, 10]), 3)
     params = SamplingParams(
         temperature=0.5, top_k=4, top_p=0.75, min_p=0.25, presence_penalty=0.5, logit_bias={2: -1.5}, logprobs=2
     )
-    rich = SampleRow(params, 2**64 - 1, array("i", [1, 2, 3, 4, 5]), 2)
+    rich = SequenceSampling(params, 2**64 - 1, array("i", [1, 2, 3, 4, 5]), 2, bad_words=[[7], [8, 9]])
     rich.set_bias(ban=(0,))
-    args = executor._sample.fill([plain, rich])
+    rich.mask = 4096
+    args = executor._sampler._buffers.fill([Draw(3, plain, 4), Draw(1, rich, 5, num_logprobs=2)])
 
     def read(name: str, kind: Any) -> list[Any]:
         return list((kind * 2).from_address(getattr(args, name)))
 
-    assert (args.num_rows, args.max_logprobs) == (2, 2)
+    assert (args.num_draws, args.max_logprobs) == (2, 2)
+    assert read("row", ctypes.c_int32) == [3, 1]
+    assert read("given_token", ctypes.c_int32) == [-1, -1]
+    assert read("mask", ctypes.c_uint64) == [0, 4096]
+    assert read("bad_words_length", ctypes.c_int32) == [0, 5]
+    words = int(read("bad_words", ctypes.c_void_p)[1])
+    assert list((ctypes.c_int32 * 5).from_address(words)) == [1, 7, 2, 8, 9]
     assert read("position", ctypes.c_uint64) == [1, 3]
     assert read("prompt_length", ctypes.c_int32) == [3, 2]
     assert read("history_length", ctypes.c_int32) == [4, 5]

@@ -39,7 +39,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def begin(self, tokens: int) -> None:
         sequence = Sequence(self.kv.new_sequence(), tokens if self.with_promises else None)
         if self.with_promises and not self.kv.promise(
-            sequence.blocks, tokens, self.kv.find(sequence.blocks, array("i"))
+            sequence.blocks, tokens, self.kv.find(sequence.blocks, array("i"), 0)
         ):
             assert self.sequences, "one sequence always fits"
             return

@@ -1,7 +1,9 @@
 """Sequences that begin alike, in a model of the cache's memory: what one takes over is what it would have computed."""
 
 from array import array
+from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -16,6 +18,11 @@ from enginesmith.runtime.kv_cache.sizing import blocks_for
 STEP, LONGEST = 6, 40
 STREAMS = [array("i", [seed] * 9 + [(seed + 1) * i % 5 for i in range(LONGEST - 9)]) for seed in (1, 1, 2)]
 STREAMS[1][30] = 4
+
+
+def find(kv: KvCacheManager, blocks: SequenceBlocks, tokens: array) -> Any:
+    """What leaves a token to compute."""
+    return kv.find(blocks, tokens, len(tokens) - 1)
 
 
 class Sequence:
@@ -53,7 +60,7 @@ class PrefixMachine(RuleBasedStateMachine):
     )
     def begin(self, stream: array, length: int, salt: str | None, retention: Retention | None) -> None:
         sequence = Sequence(self.kv.new_sequence(salt, retention), stream[:length])
-        prefix = self.kv.find(sequence.blocks, sequence.tokens)
+        prefix = find(self.kv, sequence.blocks, sequence.tokens)
         assert len({len(table) for table in prefix}) == 1
         assert len(prefix[0]) * BLOCK < length
         if self.with_promises:
@@ -99,6 +106,21 @@ class PrefixMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.sequences)
     @rule(data=st.data())
+    def cut(self, data: st.DataObject) -> None:
+        sequence = data.draw(st.sampled_from(self.sequences))
+        blocks, length = sequence.blocks, data.draw(st.integers(0, sequence.done))
+        seen = [group.first_visible(length) for group in self.kv._groups]
+        whole = all(position >= first * BLOCK for position, first in zip(seen, blocks.first_kept, strict=True))
+        if length < blocks.published * BLOCK or not whole:
+            with pytest.raises(ValueError, match="cannot be cut"):
+                self.kv.truncate(blocks, length)
+            return
+        self.kv.truncate(blocks, length)
+        sequence.done = length
+        assert all(len(table) == -(-length // BLOCK) for table in blocks.tables)
+
+    @precondition(lambda self: self.sequences)
+    @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
         sequence = data.draw(st.sampled_from(self.sequences))
         self.sequences.remove(sequence)
@@ -119,7 +141,7 @@ TestPrefix = PrefixMachine.TestCase
 def computed(kv: KvCacheManager, tokens: array, salt: str | None = None) -> SequenceBlocks:
     """A sequence whose tokens were computed, one a step, but for what it could take over."""
     blocks = kv.new_sequence(salt)
-    done = kv.take(blocks, kv.find(blocks, tokens))
+    done = kv.take(blocks, find(kv, blocks, tokens))
     for position in range(done, len(tokens)):
         assert kv.reserve(blocks, position, position + 1)
         kv.publish(blocks, tokens, position + 1)
@@ -131,7 +153,7 @@ def manager(*groups, blocks: int = 20) -> KvCacheManager:
 
 
 def found(kv: KvCacheManager, tokens: array, salt: str | None = None) -> list[list[int]]:
-    return [list(table) for table in kv.find(kv.new_sequence(salt), tokens)]
+    return [list(table) for table in find(kv, kv.new_sequence(salt), tokens)]
 
 
 def test_full_blocks_of_a_prompt_are_found_but_for_its_last_token():
@@ -160,19 +182,19 @@ def test_blocks_that_several_hold_count_once_in_a_promise():
     tokens = STREAMS[0]
     kv = manager(full(), blocks=12)
     holder = kv.new_sequence()
-    assert kv.promise(holder, 40, kv.find(holder, tokens[:33]))
+    assert kv.promise(holder, 40, find(kv, holder, tokens[:33]))
     for position in range(33):
         assert kv.reserve(holder, position, position + 1)
         kv.publish(holder, tokens, position + 1)
     # 10 of 12 blocks are promised; 8 are held and full, and a second sequence needs two beyond those
     second, third = kv.new_sequence(), kv.new_sequence()
-    prefix = kv.find(second, tokens)
+    prefix = find(kv, second, tokens)
     assert len(prefix[0]) == 8
     assert kv.promise(second, 40, prefix)
     assert kv.take(second, prefix) == 32
-    assert not kv.promise(third, 33, kv.find(third, tokens[:33]))
+    assert not kv.promise(third, 33, find(kv, third, tokens[:33]))
     kv.free(holder)
-    prefix = kv.find(third, tokens)
+    prefix = find(kv, third, tokens)
     assert kv.promise(third, 40, prefix)
     kv.take(third, prefix)
     for blocks in (second, third):

@@ -7,7 +7,7 @@ from ....lowering.expressions import Scalar
 from ....lowering.views import DType
 
 TYPES = {DType.F32: "float", DType.I32: "int32_t", DType.BOOL: "uint8_t"}
-_LIMITS = {Symbol.TOKENS: "kLimits.max_num_tokens", Symbol.ROWS: "kLimits.max_batch_size"}
+_LIMITS = {Symbol.TOKENS: "kLimits.max_num_tokens", Symbol.ROWS: "kLimits.max_logits_rows"}
 
 
 def size(dim: Dim) -> str:

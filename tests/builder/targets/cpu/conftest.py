@@ -1,5 +1,6 @@
 """Small networks written as ONNX text, built for the cpu target and run."""
 
+import shutil
 from array import array
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +16,7 @@ from enginesmith.builder.targets.cpu import toolchain
 from enginesmith.builder.targets.cpu.plan import plan
 from enginesmith.plugins.cpu.isa import Isa
 from enginesmith.plugins.linear.cpu.packing import layout_of_weight
+from enginesmith.plugins.sampling.cpu.library import SOURCE
 from enginesmith.runtime.executors.cpu import CpuExecutor
 from enginesmith.runtime.executors.cpu_abi import ABI_VERSION
 from enginesmith.runtime.executors.cpu_facts import CpuFacts
@@ -37,6 +39,7 @@ def run_network(tmp_path: Path, quick_compiler: None) -> Run:
         write_weights(tmp_path / "weights.bin", planned.program, packed, small.parameters.__getitem__)
         library = toolchain.compile_source(planned.source, Isa.AVX2)
         (tmp_path / "engine.so").write_bytes(library.read_bytes())
+        shutil.copyfile(toolchain.compile_source(SOURCE.read_text(), Isa.AVX2), tmp_path / "sampler.so")
         manifest = _manifest(small.width, planned.program.weights_bytes)
         executor = CpuExecutor(tmp_path, manifest, [], threads=2)
         try:
@@ -64,7 +67,7 @@ def _manifest(width: int, weights_bytes: int) -> Manifest:
         quantization=Quantization(scheme="fp32"),
         target=CpuFacts(
             name="cpu", isa="avx2", cpu_flags=(), library="engine.so", weights="weights.bin",
-            weights_bytes=weights_bytes, abi_version=ABI_VERSION,
+            weights_bytes=weights_bytes, abi_version=ABI_VERSION, sampler="sampler.so", arena_bytes=0,
         ),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from enginesmith.errors import EngineError
 from enginesmith.runtime.engine_dir import open_engine
 from enginesmith.runtime.executors.cuda.executor import CudaExecutor
 from enginesmith.runtime.executors.cuda.facts import cuda_facts
-from enginesmith.runtime.executors.executor import SampleRow, SequenceSlice
+from enginesmith.runtime.executors.executor import Draw, SequenceSampling, SequenceSlice
 from enginesmith.runtime.loading import cache_memory
 from enginesmith.runtime.runtime_config import RuntimeConfig
 from enginesmith.runtime.sampling_params import SamplingParams
@@ -41,8 +41,10 @@ def whole(tokens: Sequence[int], start: int = 0) -> SequenceSlice:
     return SequenceSlice(array("i", tokens), start, len(tokens), [BLOCKS])
 
 
-def rows_of(number: int, params: SamplingParams = GREEDY) -> list[SampleRow]:
-    return [SampleRow(params, 7 + index, array("i", [1, 2]), 2) for index in range(number)]
+def draws_of(number: int, params: SamplingParams = GREEDY, first: int = 0) -> list[Draw]:
+    logprobs = -1 if params.logprobs is None else params.logprobs
+    sequences = [SequenceSampling(params, 7 + index, array("i", [1, 2]), 2) for index in range(number)]
+    return [Draw(first + index, sequence, 2, num_logprobs=logprobs) for index, sequence in enumerate(sequences)]
 
 
 def decode(executor: CudaExecutor, tokens: Sequence[int], position: int = 3) -> np.ndarray:
@@ -56,7 +58,7 @@ def test_logits_and_tokens_of_a_prompt(executor: CudaExecutor):
     executor.step([whole(tokens)], [1, 4])
     wanted = expected(tokens)[[1, 4]]
     np.testing.assert_allclose(executor.logits(), wanted, rtol=1e-5, atol=1e-6)
-    assert [sample.token for sample in executor.sample(rows_of(2))] == wanted.argmax(axis=1).tolist()
+    assert [sample.token for sample in executor.sample(draws_of(2))] == wanted.argmax(axis=1).tolist()
 
 
 def test_a_step_that_wants_no_logits(executor: CudaExecutor):
@@ -71,7 +73,7 @@ def test_decoding_takes_a_graph_for_a_batch_size_captured_once(executor: CudaExe
         for position in (3, 40):
             wanted = [expected([token], position)[0] for token in tokens]
             np.testing.assert_allclose(decode(executor, tokens, position), wanted, rtol=1e-5, atol=1e-6)
-            tokens_drawn = [sample.token for sample in executor.sample(rows_of(len(tokens)))]
+            tokens_drawn = [sample.token for sample in executor.sample(draws_of(len(tokens)))]
             assert tokens_drawn == np.argmax(wanted, axis=1).tolist()
     assert gpu.graphs == before + 8
     assert sorted(executor._graphs._graphs) == [1, 4, 6]  # type: ignore[union-attr]
@@ -92,9 +94,9 @@ def test_other_parameters_are_sampled_from_the_rows(executor: CudaExecutor):
     wanted = expected(tokens)
     executor.step([whole(tokens)], [0, 1, 2, 3])
     rows = [
-        *rows_of(2, SamplingParams(temperature=1.0)),
-        *rows_of(1, SamplingParams(temperature=0, logprobs=2)),
-        *rows_of(1, SamplingParams(temperature=0, logit_bias={int(wanted[3].argmax()): -np.inf})),
+        *draws_of(2, SamplingParams(temperature=1.0)),
+        *draws_of(1, SamplingParams(temperature=0, logprobs=2), 2),
+        *draws_of(1, SamplingParams(temperature=0, logit_bias={int(wanted[3].argmax()): -np.inf}), 3),
     ]
     drawn, again = executor.sample(rows), executor.sample(rows)
     assert drawn == again

@@ -72,7 +72,7 @@ class Memory {
 
 // Any of a position's bits in `position_flags` may be set beside the position itself.
 struct Limits {
-  int32_t max_num_tokens, max_batch_size, max_seq_len, vocab_size, block_size, num_groups, position_flags;
+  int32_t max_num_tokens, max_batch_size, max_logits_rows, max_seq_len, vocab_size, block_size, num_groups, position_flags;
 };
 
 inline void require(bool holds, const char* what, int64_t value, int64_t limit) {
@@ -88,7 +88,7 @@ inline void check_step(const Limits& limits, const EsStep& s, const int32_t* win
   require(s.num_tokens >= 1 && s.num_tokens <= limits.max_num_tokens, "num_tokens", s.num_tokens,
           limits.max_num_tokens);
   require(s.num_seqs >= 1 && s.num_seqs <= limits.max_batch_size, "num_seqs", s.num_seqs, limits.max_batch_size);
-  require(s.num_rows >= 0 && s.num_rows <= limits.max_batch_size, "num_rows", s.num_rows, limits.max_batch_size);
+  require(s.num_rows >= 0 && s.num_rows <= limits.max_logits_rows, "num_rows", s.num_rows, limits.max_logits_rows);
   for (int32_t t = 0; t < s.num_tokens; ++t) {
     require(s.input_ids[t] >= 0 && s.input_ids[t] < limits.vocab_size, "input_ids", s.input_ids[t],
             limits.vocab_size - 1);
