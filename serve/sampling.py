@@ -36,8 +36,6 @@ def sampling_params(
     if body.prompt_logprobs is not None and body.stream:
         raise ParameterError("prompt_logprobs", "goes without stream: set that to false, or leave prompt_logprobs out")
     values = {name: value for name in _SAME if (value := getattr(body, name)) is not None}
-    if body.n == 1:
-        del values["n"]
     if body.logit_bias is not None:
         values["logit_bias"] = {_token(key): bias for key, bias in body.logit_bias.items()}
     if logprobs is not None:

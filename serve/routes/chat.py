@@ -105,7 +105,7 @@ class _Answer:
             choices.append(self._choice(output, {"message": message}, result, parser))
         answer = {"object": "chat.completion"} | self._common | {"choices": choices}
         if self._body.prompt_logprobs is not None:
-            answer["prompt_logprobs"] = prompt_logprobs(getattr(result, "prompt_logprobs", None) or ())
+            answer["prompt_logprobs"] = prompt_logprobs(result.prompt_logprobs or ())
         return answer | {"usage": self._generation.usage.to_json()}
 
     async def events(self) -> AsyncIterator[bytes]:

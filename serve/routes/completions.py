@@ -83,7 +83,7 @@ class _Answer:
             for output in result.outputs:
                 choice = self._choice(prompt, result, output)
                 if self._body.prompt_logprobs is not None:
-                    choice["prompt_logprobs"] = prompt_logprobs(getattr(result, "prompt_logprobs", None) or ())
+                    choice["prompt_logprobs"] = prompt_logprobs(result.prompt_logprobs or ())
                 choices.append(choice)
         return self._common | {"choices": choices, "usage": self._usage()}
 
@@ -117,7 +117,7 @@ class _Answer:
             text = self._prompt_text(prompt) + text
             token_ids = [*result.prompt_token_ids, *token_ids]
             if self._body.logprobs is not None:
-                logprobs = [*(getattr(result, "prompt_logprobs", None) or ()), *logprobs]
+                logprobs = [*(result.prompt_logprobs or ()), *logprobs]
         told.echoed = True
         choice: dict[str, Any] = {
             "index": index,

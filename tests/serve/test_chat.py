@@ -63,6 +63,17 @@ def test_the_templates_options(api: Api) -> None:
         assert answer["choices"][0]["message"]["content"] == _expected(api, prompt)
 
 
+def test_several_answers(api: Api) -> None:
+    body = {"messages": MESSAGES, "n": 3, "temperature": 1.0, "seed": 5, "max_tokens": 8}
+    choices = api.post(PATH, body).json()["choices"]
+    assert [choice["index"] for choice in choices] == [0, 1, 2]
+    texts = dict.fromkeys(range(3), "")
+    for event in api.stream(PATH, body):
+        for choice in event["choices"]:
+            texts[choice["index"]] += choice["delta"].get("content", "")
+    assert texts == {choice["index"]: choice["message"]["content"] for choice in choices}
+
+
 def test_content_may_be_parts(api: Api) -> None:
     parts = [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]
     answer = api.post(PATH, GREEDY | {"messages": [{"role": "user", "content": parts}]}).json()

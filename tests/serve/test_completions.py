@@ -106,6 +106,50 @@ def test_echo_puts_the_prompt_first(api: Api) -> None:
     assert "".join(event["choices"][0]["text"] for event in events) == "abc" + text
 
 
+def test_log_probabilities_of_the_prompt(api: Api) -> None:
+    """What lm-eval's local-completions asks for."""
+    prompt = api.llm.tokenizer.encode("the quick brown fox")
+    body = {"prompt": [prompt], "echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0}
+    (choice,) = api.post(PATH, body).json()["choices"]
+    expected = api.engine_answer(prompt, temperature=0, max_tokens=1, prompt_logprobs=1, logprobs=1)
+    of_prompt = expected.prompt_logprobs or []
+    values = [entry and entry[token].logprob for entry, token in zip(of_prompt, prompt, strict=True)]
+    assert choice["text"] == "the quick brown fox" + expected.outputs[0].text
+    assert choice["logprobs"]["token_logprobs"][:-1] == values
+    assert choice["logprobs"]["token_logprobs"][0] is None
+    assert choice["logprobs"]["top_logprobs"][0] is None
+    assert choice["logprobs"]["tokens"][:3] == ["t", "h", "e"]
+    assert choice["logprobs"]["text_offset"][:3] == [0, 1, 2]
+    for top, value in zip(
+        choice["logprobs"]["top_logprobs"][1:], choice["logprobs"]["token_logprobs"][1:], strict=True
+    ):
+        assert max(top.values()) >= value
+    events = api.stream(PATH, body)
+    pieces = [event["choices"][0]["logprobs"] for event in events]
+    assert [value for piece in pieces for value in piece["token_logprobs"]] == choice["logprobs"]["token_logprobs"]
+    alone = api.post(PATH, body | {"max_tokens": 0}).json()["choices"][0]
+    assert alone["logprobs"]["token_logprobs"] == values
+    plain = api.post(PATH, body | {"echo": False, "logprobs": None, "prompt_logprobs": 1}).json()["choices"][0]
+    found = [
+        entry and entry[str(token)]["logprob"] for entry, token in zip(plain["prompt_logprobs"], prompt, strict=True)
+    ]
+    assert found == values
+
+
+def test_several_outputs_of_a_prompt(api: Api) -> None:
+    body = {"prompt": ["abc", "xyz"], "n": 3, "temperature": 1.0, "seed": 5, "max_tokens": 8, "ignore_eos": True}
+    answer = api.post(PATH, body).json()
+    assert [choice["index"] for choice in answer["choices"]] == list(range(6))
+    assert answer["usage"]["completion_tokens"] == 48
+    assert answer["usage"]["prompt_tokens"] == 6
+    assert len({choice["text"] for choice in answer["choices"]}) > 3
+    texts = dict.fromkeys(range(6), "")
+    for event in api.stream(PATH, body):
+        for choice in event["choices"]:
+            texts[choice["index"]] += choice["text"]
+    assert texts == {choice["index"]: choice["text"] for choice in answer["choices"]}
+
+
 def test_the_prompt_alone(api: Api) -> None:
     answer = api.post(PATH, {"prompt": "abc", "echo": True, "max_tokens": 0}).json()
     assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == ("abc", "length")
