@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .runtime.async_llm import AsyncLLM
     from .runtime.llm import LLM
     from .runtime.sampling_params import SamplingParams
+    from .runtime.structured_output.params import StructuredOutputsParams
 
 _HOME = {
     "build": ".builder.build",
@@ -22,11 +23,13 @@ _HOME = {
     "AsyncLLM": ".runtime.async_llm",
     "LLM": ".runtime.llm",
     "SamplingParams": ".runtime.sampling_params",
+    "StructuredOutputsParams": ".runtime.structured_output.params",
     "Recipe": ".recipes.schema",
 }
 
 __all__ = [
-    "LLM", "AsyncLLM", "BuildConfig", "QuantizeConfig", "Recipe", "SamplingParams", "__version__", "build", "quantize",
+    "LLM", "AsyncLLM", "BuildConfig", "QuantizeConfig", "Recipe", "SamplingParams", "StructuredOutputsParams",
+    "__version__", "build", "quantize",
 ]  # fmt: skip
 
 

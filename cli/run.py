@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import RequestError
+from ..json_files import read_object
 from ..runtime.runtime_config import RuntimeConfig
 from ..runtime.sampling_params import SamplingParams
+from ..runtime.structured_output.params import StructuredOutputsParams
 from .click_options import dataclass_fields, given, runtime_config, with_options
 from .progress import terminal_progress
 from .show import counted
@@ -31,6 +33,8 @@ _CHUNK, _LONGEST_INPUT = 1 << 16, 1 << 26
 @click.option("--chat", is_flag=True, help="Send each prompt through the model's chat template.")
 @click.option("--interactive", is_flag=True, help="Talk with the model, turn by turn.")
 @click.option("--system", help="A system message, with --chat or --interactive.")
+@click.option("--json-schema", type=click.Path(path_type=Path), help="Hold outputs to the JSON Schema in this file.")
+@click.option("--regex", help="Hold outputs to a regular expression.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line and prompt.")
 @with_options(dataclass_fields(RuntimeConfig))
 @with_options(dataclass_fields(SamplingParams), skip=("cache_salt", "cache_priority", "cache_ttl"))
@@ -40,6 +44,8 @@ def command(
     chat: bool,
     interactive: bool,
     system: str | None,
+    json_schema: Path | None,
+    regex: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -58,6 +64,7 @@ def command(
             raise click.UsageError(f"--{name.replace('_', '-')} goes with --json, which shows them")
     if sampling["n"] is not None and interactive:
         raise click.UsageError("--n goes without --interactive: a conversation has one answer")
+    form = _form(json_schema, regex)
     if not prompts and not interactive:
         prompts = (_standard_input(),)
     if chat or interactive:
@@ -67,7 +74,7 @@ def command(
     from ..runtime.llm import LLM
 
     with LLM(engine, runtime_config(options)) as llm:
-        changes = given(sampling)
+        changes = given(sampling | {"structured_outputs": form})
         if (chat or interactive) and "max_tokens" not in llm.manifest.model.generation_defaults:
             changes.setdefault("max_tokens", min(_ANSWER_TOKENS, llm.manifest.limits.max_seq_len // 2))
         params = llm.default_sampling_params.replace(**changes)
@@ -85,6 +92,18 @@ def command(
             outputs = llm.chat(chats, params) if chat else llm.generate(prompts, params)
         for prompt, output in zip(prompts, outputs, strict=True):
             _show(prompt, output, as_json=as_json)
+
+
+def _form(json_schema: Path | None, regex: str | None) -> StructuredOutputsParams | None:
+    if json_schema is not None and regex is not None:
+        raise click.UsageError("--json-schema and --regex contradict each other: give one of the two")
+    if json_schema is None and regex is None:
+        return None
+    from ..runtime.structured_output.grammar_process import grammar_process
+
+    grammar_process.start()  # while the runtime is imported and the engine opened
+    schema = None if json_schema is None else read_object(json_schema, RequestError)
+    return StructuredOutputsParams(json=schema, regex=regex)
 
 
 def _standard_input() -> str:

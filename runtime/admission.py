@@ -5,8 +5,10 @@ import os
 import time
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from itertools import count
 from operator import index
+from typing import TYPE_CHECKING
 
 from ..errors import RequestError, shown
 from .detokenizer import Detokenizer
@@ -21,6 +23,9 @@ from .stopping import OutputText
 from .stream import Notify, RequestStream, ignore
 from .token_constraint import TokenConstraint
 from .tokenizer import NoTokenizer, Tokenizer
+
+if TYPE_CHECKING:
+    from .structured_output.compiler import GrammarCompiler
 
 _UINT64 = 2**64 - 1
 
@@ -37,6 +42,13 @@ class Admission:
         self._tokenizer = tokenizer
         self._kv = kv
         self._numbers, self._sequence_numbers = count(), count()
+
+    @cached_property
+    def forms(self) -> "GrammarCompiler":
+        """Compiles the forms that outputs are held to."""
+        from .structured_output.compiler import GrammarCompiler
+
+        return GrammarCompiler(self._tokenizer, self._vocab_size, self._eos_token_ids)
 
     def admit(
         self,
@@ -71,6 +83,8 @@ class Admission:
         seed = int.from_bytes(os.urandom(8), "little") if params.seed is None else params.seed
 
         bad_words = self._bad_words(params.bad_words)
+        if params.structured_outputs is not None:
+            constraint = self.forms.compile(params.structured_outputs)
         number = next(self._numbers)
         name = str(number) if request_id is None else request_id
 

@@ -13,6 +13,7 @@ from .manifest import Manifest
 from .runtime_config import RuntimeConfig
 from .sampling_params import SamplingParams
 from .snapshot import EngineStats, engine_stats
+from .structured_output.params import StructuredOutputsParams
 
 Prompt = str | Sequence[int]
 """Text, or token ids."""
@@ -57,6 +58,13 @@ class EngineClient:
             raise RequestError("this model has no chat template: use generate with a prompt in the model's own format")
         require_list("messages", messages)
         return template.render(messages, **template_options)
+
+    def compile_form(self, form: StructuredOutputsParams) -> None:
+        """Compile a form now, in the caller's thread, so that requests for it are submitted without a wait.
+
+        Raises RequestError for what cannot be compiled.
+        """
+        self._admission.forms.compile(form)
 
     def stats(self) -> EngineStats:
         """Counts of this moment, and totals since the engine was opened; does not wait for a step."""

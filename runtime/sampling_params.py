@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..errors import RequestError, shown
+from .structured_output.params import StructuredOutputsParams
 
 _MAX_FLOAT = sys.float_info.max
 
@@ -63,6 +64,8 @@ class SamplingParams:
     """Leave special tokens out of the text."""
     include_stop_str_in_output: bool = False
     """Keep the stop string, or the text of the stop token, in the text."""
+    structured_outputs: StructuredOutputsParams | None = None
+    """A form that the output is held to."""
     cache_salt: str | None = None
     """Share blocks of the KV cache with requests of the same salt only."""
     cache_priority: int | None = None
@@ -93,11 +96,25 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
                 _integer(name, getattr(self, name), 0, MAX_LOGPROBS)
+        self._check_form()
         self._check_cache()
         for name in ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output"):
             if type(getattr(self, name)) is not bool:
                 raise RequestError(f"{name} must be True or False, got {shown(getattr(self, name))}")
         self._check_collections()
+
+    def _check_form(self) -> None:
+        if self.structured_outputs is None:
+            return
+        if not isinstance(self.structured_outputs, StructuredOutputsParams):
+            raise RequestError(
+                f"structured_outputs must be StructuredOutputsParams or None, got {shown(self.structured_outputs)}"
+            )
+        for name in ("ignore_eos", "min_tokens", "bad_words", "no_repeat_ngram_size"):
+            if getattr(self, name):
+                raise RequestError(
+                    f"{name} contradicts structured_outputs, which alone tell what comes and where it ends: omit it"
+                )
 
     def _check_cache(self) -> None:
         if self.cache_salt is not None and (type(self.cache_salt) is not str or not self.cache_salt):

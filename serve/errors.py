@@ -51,7 +51,8 @@ def refused(error: RequestError, renamed: Mapping[str, str], known: Collection[s
     message = str(error)
     if isinstance(error, ParameterError):
         root = re.split(r"[.\[]", error.parameter)[0]
-        return ApiError(400, message, param=renamed.get(root, error.parameter))
+        param = renamed.get(root, error.parameter)
+        return ApiError(400, f"{param}: {error.reason}", param=param)
     named = _NAMED.match(message)
     name = named[0] if named else ""
     param = renamed.get(name, name)

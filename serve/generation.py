@@ -110,6 +110,12 @@ class Generation:
         self.usage.completion_tokens += sum(len(added.token_ids) for added in output.outputs)
 
 
+async def prepare(service: Service, params: SamplingParams) -> None:
+    """Compile the form that outputs are held to, if there is one, while other requests go on."""
+    if params.structured_outputs is not None:
+        await asyncio.to_thread(service.engine.compile_form, params.structured_outputs)
+
+
 def _add(result: RequestOutput, added: RequestOutput) -> None:
     """Append what was added to a result."""
     by_index = {output.index: output for output in result.outputs}

@@ -35,9 +35,8 @@ class GrammarConstraint:
     def accept(self, token: int) -> None:
         """The token that came."""
         self._stale = True
-        if not self._matcher.consume_token(token):
-            self._check()
-            raise RequestError(f"structured_outputs: token {token} is none that could come")
+        self._matcher.consume_token(token)
+        self._check()
 
     def _compute(self) -> None:
         self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
@@ -46,7 +45,7 @@ class GrammarConstraint:
 
     def _check(self) -> None:
         error = self._matcher.get_error()
-        if error.startswith("NoExtension"):
+        if error.startswith("NoExtension") or "doesn't satisfy the grammar" in error:  # masks allow nothing else
             raise RequestError("structured_outputs: no token of this model's spells what the grammar asks for next")
         if error:
             raise RequestError(f"structured_outputs: the grammar is too complex: {reason(RuntimeError(error))}")

@@ -15,7 +15,7 @@ from ...runtime.sampling_params import SamplingParams
 from ..answer import AnswerParser, whole_answer
 from ..conversation import checked_variables, render
 from ..engine_errors import as_answers
-from ..generation import Generation
+from ..generation import Generation, prepare
 from ..json_response import JsonResponse
 from ..logprobs import chat_logprobs, prompt_logprobs
 from ..protocol.chat import ChatBody
@@ -55,6 +55,7 @@ async def chat_completions(body: ChatBody, request: Request, service: Shared) ->
             params = params.replace(structured_outputs=form)
         if service.answers.keeps_special_tokens(tools):
             params = params.replace(skip_special_tokens=False)
+        await prepare(service, params)
     generation = Generation(
         service, f"chatcmpl-{uuid4().hex}", [prompt], params, body.priority, body.add_special_tokens, renamed, _FIELDS
     )
@@ -68,8 +69,8 @@ def _renamed(body: ChatBody) -> dict[str, str]:
     names = {"logprobs": "top_logprobs", "prompt": "messages", "": "messages"}
     if body.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
-    if body.structured_outputs is None:
-        names["structured_outputs"] = "response_format"
+    if body.structured_outputs is None:  # a form comes from elsewhere
+        names["structured_outputs"] = "tools" if body.response_format is None else "response_format"
     return names
 
 

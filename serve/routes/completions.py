@@ -13,7 +13,7 @@ from starlette.responses import Response
 from ...errors import ParameterError
 from ...runtime.outputs import CompletionOutput, FinishReason, RequestOutput
 from ..engine_errors import as_answers
-from ..generation import Generation, Prompt
+from ..generation import Generation, Prompt, prepare
 from ..json_response import JsonResponse
 from ..logprobs import completion_logprobs, prompt_logprobs
 from ..protocol.completions import CompletionBody
@@ -32,7 +32,8 @@ _NAMES = {"": "prompt"}
 async def completions(body: CompletionBody, request: Request, service: Shared) -> Response:
     """OpenAI's legacy completions, with `echo`, `logprobs`, and prompts as texts or token ids."""
     service.check_model(body.model)
-    with as_answers(_NAMES, _FIELDS):
+    names = _NAMES if body.structured_outputs is not None else _NAMES | {"structured_outputs": "response_format"}
+    with as_answers(names, _FIELDS):
         prompts = _prompts(body.prompt)
         fields: dict[str, Any] = {} if body.max_tokens is None else {"max_tokens": body.max_tokens}
         if body.echo and body.max_tokens == 0:  # the prompt alone: a token is drawn and not shown
@@ -41,9 +42,10 @@ async def completions(body: CompletionBody, request: Request, service: Shared) -
             fields["prompt_logprobs"] = body.logprobs
         if (form := structured_outputs(body.response_format, body.structured_outputs)) is not None:
             fields["structured_outputs"] = form
-        params = sampling_params(body, service, len(prompts), body.logprobs, _NAMES, **fields)
+        params = sampling_params(body, service, len(prompts), body.logprobs, names, **fields)
+        await prepare(service, params)
     generation = Generation(
-        service, f"cmpl-{uuid4().hex}", prompts, params, body.priority, body.add_special_tokens, _NAMES, _FIELDS
+        service, f"cmpl-{uuid4().hex}", prompts, params, body.priority, body.add_special_tokens, names, _FIELDS
     )
     answer = _Answer(service, body, generation)
     if body.stream:

@@ -1,6 +1,7 @@
 """What each command prints when all is well."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,6 +54,19 @@ def test_run_streams_one_prompt(cli: Cli, engine: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "8 tokens, first after" in done.stderr
     assert "tokens/s" in done.stderr
+
+
+def test_run_holds_answers_to_a_form(cli: Cli, engine: Path, tmp_path: Path) -> None:
+    done = cli("run", engine, "-p", "hello", "--regex", "[a-c]{3}", "--max-tokens", 8, "--json")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch("[a-c]{3}", json.loads(done.stdout)["text"])
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"enum": [1, "a"]}')
+    done = cli("run", engine, "--chat", "-p", "hello", "--json-schema", schema, "--max-tokens", 8)
+    assert done.stdout.strip() in ("1", '"a"'), done.stderr
+    done = cli("run", engine, "-p", "hello", "--json-schema", schema, "--regex", "a")
+    assert done.returncode == 2
+    assert "--json-schema and --regex contradict each other" in done.stderr
 
 
 def test_run_json_is_a_line_a_prompt_and_batching_changes_nothing(cli: Cli, engine: Path) -> None:

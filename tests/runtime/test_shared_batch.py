@@ -18,6 +18,7 @@ from enginesmith.runtime.outputs import CompletionOutput
 from enginesmith.runtime.request import Request
 from enginesmith.runtime.runtime_config import RuntimeConfig
 from enginesmith.runtime.sampling_params import SamplingParams
+from enginesmith.runtime.structured_output.params import StructuredOutputsParams
 from enginesmith.units import Bytes
 
 REQUESTS = 200
@@ -34,7 +35,21 @@ class Traffic:
     abort_after: int | None
 
 
+FORMS = [
+    StructuredOutputsParams(regex="(the |quick )*"),
+    StructuredOutputsParams(json={"type": "array", "items": {"type": "integer"}, "minItems": 1}),
+]
+
+
 def random_params(rng: random.Random, vocab_size: int, room: int) -> SamplingParams:
+    if rng.random() < 0.2:
+        return SamplingParams(
+            max_tokens=rng.randint(1, room),
+            temperature=rng.choice([0, 1.5]),
+            repetition_penalty=rng.choice([1, 1.3]),
+            seed=rng.getrandbits(64),
+            structured_outputs=rng.choice(FORMS),
+        )
     max_tokens = rng.choice([rng.randint(1, room), room])
     return SamplingParams(
         max_tokens=max_tokens,
