@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ChatTemplateError, EngineError, RequestError, shown
 from .engine import Engine
@@ -12,8 +12,10 @@ from .loading import load
 from .manifest import Manifest
 from .runtime_config import RuntimeConfig
 from .sampling_params import SamplingParams
-from .snapshot import EngineStats, engine_stats
 from .structured_output.params import StructuredOutputsParams
+
+if TYPE_CHECKING:
+    from .snapshot import EngineStats
 
 Prompt = str | Sequence[int]
 """Text, or token ids."""
@@ -66,8 +68,10 @@ class EngineClient:
         """
         self._admission.forms.compile(form)
 
-    def stats(self) -> EngineStats:
+    def stats(self) -> "EngineStats":
         """Counts of this moment, and totals since the engine was opened; does not wait for a step."""
+        from .snapshot import engine_stats  # which most runs never ask for
+
         return engine_stats(self.engine, self.manifest.kv_cache.block_size, self._loop.num_arriving)
 
     def close(self) -> None:

@@ -55,8 +55,7 @@ class CpuSampler:
         for name, is_used in _OPTIONS.items():
             if getattr(EsSample, name).offset >= self._known_size and any(is_used(draw) for draw in draws):
                 raise RequestError(
-                    f"{name}: the engine's sampler is older than this option, and no C++ compiler was found to make a "
-                    "new one: install a compiler, rebuild the engine, or leave the option out"
+                    f"{name}: the engine's sampler is older than this option: rebuild the engine, or leave it out"
                 )
 
     def _last_error(self) -> str:
