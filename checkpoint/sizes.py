@@ -9,8 +9,8 @@ from ..errors import CheckpointError, shown
 from . import config as facts
 from .safetensors import TensorInfo
 
-# Numbers of modules, whatever a model class calls them: it makes them in a loop.
-_COUNT = re.compile(r"(layers?|blocks|codebooks|depth|experts|groups|quantizers)$")
+# Numbers of modules, whatever a model class calls them: it makes them in a loop. "vision_feature_layer", say, is none.
+_COUNT = re.compile(r"(layers|^n_layer|num_layer|blocks|codebooks|depth|experts|groups|quantizers)$")
 _NOT_SHAPES = {"compression_config", "quantization_config"}
 _FEW = 4096  # so many modules take no time, whether or not there are tensors for them
 _LONGEST = 2**31 - 1

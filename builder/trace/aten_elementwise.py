@@ -52,9 +52,11 @@ def _does_nothing(name: str, node: FxNode) -> bool:
 
 
 def _register_binary(name: str, operator: str) -> None:
-    overloads = {"maximum": ["maximum", "max.other"], "minimum": ["minimum", "min.other"]}.get(
-        name, [f"{name}.Tensor", f"{name}.Scalar"]
-    )
+    overloads = {
+        "maximum": ["maximum", "max.other"],
+        "minimum": ["minimum", "min.other"],
+        "mul": ["mul.Tensor", "mul.Scalar", "multiply.Tensor"],
+    }.get(name, [f"{name}.Tensor", f"{name}.Scalar"])
 
     @handles(*overloads)
     def _(c: Converter, node: FxNode) -> Value:
@@ -111,12 +113,12 @@ def _bitwise_not(c: Converter, node: FxNode) -> Value:
     return c.emit("Not" if node.meta["val"].dtype == torch.bool else "BitwiseNot", [node.args[0]])
 
 
-@handles("bitwise_and.Tensor")
+@handles("bitwise_and.Tensor", "__and__.Tensor")
 def _bitwise_and(c: Converter, node: FxNode) -> Value:
     return c.emit("And" if node.meta["val"].dtype == torch.bool else "BitwiseAnd", _common(c, node))
 
 
-@handles("bitwise_or.Tensor")
+@handles("bitwise_or.Tensor", "__or__.Tensor")
 def _bitwise_or(c: Converter, node: FxNode) -> Value:
     return c.emit("Or" if node.meta["val"].dtype == torch.bool else "BitwiseOr", _common(c, node))
 

@@ -1,5 +1,6 @@
 """PyTorch's matrix products, reductions and norms, and our own operations, in ONNX."""
 
+import math
 from typing import Any
 
 import torch
@@ -90,6 +91,24 @@ def _reduce(c: Converter, node: FxNode) -> Value:
     axes = [c.axis(x, dim) for dim in dims]
     operator = _REDUCTIONS[f"{node.target._opname}.{node.target._overloadname}".removesuffix(".default")]
     return c.emit(operator, [c.value(x, node.meta["val"].dtype), c.constant(axes)], keepdims=int(bool(keep)))
+
+
+@handles("std.dim", "std.correction", "var.dim", "var.correction")
+def _deviation(c: Converter, node: FxNode) -> Value:
+    """The root of the mean square of what is left of each element without the mean, or the square of that."""
+    x, like, result = node.args[0], node.args[0].meta["val"], node.meta["val"]
+    named = dict(zip(("self", "dim", "unbiased", "keepdim"), node.args, strict=False)) | dict(node.kwargs)
+    dims: Any = named.get("dim")
+    dims = range(like.ndim) if dims is None else [dims] if isinstance(dims, int) else dims
+    places = [c.axis(x, dim) for dim in dims]
+    axes, count = c.constant(places), math.prod(like.shape[place] for place in places)
+    correction = named["correction"] if "correction" in named else int(named.get("unbiased", True))
+    mean = c.emit("ReduceMean", [x, axes], like.mean(places, keepdim=True), keepdims=1)
+    rest = c.emit("Sub", [x, mean], like)
+    square = c.emit("Mul", [rest, rest], like)
+    total = c.emit("ReduceSum", [square, axes], result, keepdims=int(named.get("keepdim", False)))
+    variance = c.emit("Mul", [total, 1.0 / (count - (1 if correction is None else correction))], result)
+    return c.emit("Sqrt", [variance], result) if node.target._opname == "std" else variance
 
 
 @handles("softmax.int", "_softmax", "log_softmax.int", "_log_softmax")

@@ -120,16 +120,21 @@ def _copy(c: Converter, node: FxNode) -> Value:
 
 @handles("slice_scatter")
 def _slice_scatter(c: Converter, node: FxNode) -> Value:
-    """x with a run of it along one axis replaced: what is before it, the source, what is after it, joined."""
+    """x with elements of it along one axis replaced: pieces of it and of the source, joined in their order."""
     x, source = node.args[:2]
     named = dict(zip(("dim", "start", "end", "step"), node.args[2:], strict=False)) | dict(node.kwargs)
     dim = c.axis(x, named.get("dim", 0))
-    if named.get("step", 1) != 1:
-        return c.refuse("writing to every n-th element")
-    size = x.meta["val"].shape[dim]
+    size, step = x.meta["val"].shape[dim], named.get("step", 1)
     start, end, _ = slice(named.get("start"), named.get("end")).indices(size)
-    around = [*_run(c, x, dim, 0, start), c.value(source, node.meta["val"].dtype), *_run(c, x, dim, end, size)]
-    return around[0] if len(around) == 1 else c.emit("Concat", around, axis=dim)
+    if step == 1:
+        pieces = [*_run(c, x, dim, 0, start), c.value(source, node.meta["val"].dtype), *_run(c, x, dim, end, size)]
+    else:
+        pieces, before = [], 0
+        for number, place in enumerate(range(start, end, step)):
+            pieces += [*_run(c, x, dim, before, place), *_run(c, source, dim, number, number + 1)]
+            before = place + 1
+        pieces += _run(c, x, dim, before, size)
+    return pieces[0] if len(pieces) == 1 else c.emit("Concat", pieces, axis=dim)
 
 
 def _run(c: Converter, x: Any, dim: int, start: int, end: int) -> list[Value]:

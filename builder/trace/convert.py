@@ -62,13 +62,32 @@ def find_operator(name: str) -> Any:
     return getattr(getattr(owner, packet), overload)
 
 
-def unsupported_operators(graph: torch.fx.Graph) -> set[Any]:
-    """Operators that no handler takes, and those that write into their inputs."""
-    calls = [node for node in graph.nodes if node.op == "call_function" and _is_tensor(node.meta.get("val"))]
-    operators = [node for node in calls if isinstance(node.target, torch._ops.OpOverload)]
-    return {
-        node.target for node in operators if node.target not in _handlers_of(node) or node.target._schema.is_mutable
-    }
+def known_placeholders(program: torch.export.ExportedProgram) -> dict[str, torch.Tensor]:
+    """Placeholder name -> tensor, for those whose data is known: constants, and buffers that no checkpoint stores."""
+    signature = program.graph_signature
+    known: dict[str, Any] = program.constants
+    sources = {**signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+    return {name: known[target] for name, target in sources.items() if target in known}
+
+
+def unsupported_operators(program: torch.export.ExportedProgram) -> set[Any]:
+    """Operators that no handler takes, and those that write into their inputs.
+
+    What is computed of constants alone needs no handler.
+    """
+    known = set(known_placeholders(program))
+    unsupported: set[Any] = set()
+    for node in program.graph.nodes:
+        if node.op != "call_function" or not _is_tensor(node.meta.get("val")):
+            continue
+        is_operator = isinstance(node.target, torch._ops.OpOverload)
+        if is_operator and node.target._schema.is_mutable:
+            unsupported.add(node.target)
+        elif all(i.name in known for i in node.all_input_nodes) and all(map(_is_small, _parts(node.meta["val"]))):
+            known.add(node.name)
+        elif is_operator and node.target not in _handlers_of(node):
+            unsupported.add(node.target)
+    return unsupported
 
 
 def is_complex(node: FxNode) -> bool:
@@ -137,9 +156,8 @@ class Converter:
 
     def _fold(self, node: Node) -> bool:
         inputs = node.all_input_nodes
-        if not all(i in self._constants for i in inputs) or isinstance(node.meta["val"], (tuple, list)):
-            return False
-        if any(not isinstance(size, int) for size in node.meta["val"].shape) or node.meta["val"].numel() > _FOLD_LIMIT:
+        value = node.meta["val"]
+        if not all(i in self._constants for i in inputs) or not all(map(_is_small, _parts(value))):
             return False
         if _holds_symbol((node.args, node.kwargs)):
             return False
@@ -290,6 +308,14 @@ class Converter:
 
 def _real(value: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(value) if value.is_complex() else value
+
+
+def _parts(value: Any) -> Sequence[torch.Tensor]:
+    return value if isinstance(value, (tuple, list)) else (value,)
+
+
+def _is_small(value: torch.Tensor) -> bool:
+    return all(isinstance(size, int) for size in value.shape) and value.numel() <= _FOLD_LIMIT
 
 
 def _is_tensor(value: object) -> bool:

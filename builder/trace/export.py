@@ -107,7 +107,7 @@ def _reason(model: nn.Module, error: Exception) -> str:
 def _decompose(model: nn.Module, program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
     """Take apart operators that have no handler, and those that write in place. Most models have none."""
     for _ in range(3):
-        unsupported = unsupported_operators(program.graph)
+        unsupported = unsupported_operators(program)
         if not unsupported:
             return program
         table = torch.export.default_decompositions()
@@ -117,7 +117,7 @@ def _decompose(model: nn.Module, program: torch.export.ExportedProgram) -> torch
         except Exception as error:  # PyTorch cannot take these apart either
             raise _no_onnx_form(model, unsupported) from error
         program.graph.eliminate_dead_code(_has_effect)
-    raise _no_onnx_form(model, unsupported_operators(program.graph))
+    raise _no_onnx_form(model, unsupported_operators(program))
 
 
 def _no_onnx_form(model: nn.Module, operators: set[Any]) -> UnsupportedModelError:

@@ -10,6 +10,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from ...errors import UnsupportedModelError
+from .convert import known_placeholders
 
 # Operators that read of a tensor nothing but its shape and dtype.
 _READS_SHAPE = {
@@ -23,14 +24,11 @@ class PositionValues:
     def __init__(self, program: torch.export.ExportedProgram, positions: Tensor) -> None:
         self._graph = program.graph
         self._tokens = len(positions)
-        signature = program.graph_signature
-        known: dict[str, Any] = program.constants
-        ids, places, _ = signature.user_inputs
+        ids, places, _ = program.graph_signature.user_inputs
         by_name = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
         self._symbol = by_name[str(ids)].meta["val"].shape[0].node.expr
         self._leaves: dict[Node, Tensor] = {by_name[str(places)]: positions}
-        for source in (signature.inputs_to_buffers, signature.inputs_to_lifted_tensor_constants):
-            self._leaves.update({by_name[name]: known[target] for name, target in source.items() if target in known})
+        self._leaves.update({by_name[name]: value for name, value in known_placeholders(program).items()})
         self._varying = self._find_varying()
 
     def _find_varying(self) -> set[Node]:

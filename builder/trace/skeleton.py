@@ -21,7 +21,7 @@ def causal_class(config: Mapping[str, Any]) -> tuple[Any, Any]:
 
     Raises UnsupportedModelError for a model type without one, and for values that the config class refuses.
     """
-    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
+    from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
     model_type = str(config.get("model_type"))
     if model_type not in CONFIG_MAPPING:
@@ -31,9 +31,10 @@ def causal_class(config: Mapping[str, Any]) -> tuple[Any, Any]:
             "a newer Transformers may know it"
         )
     config_class: Any = CONFIG_MAPPING[model_type]
-    if config_class not in MODEL_FOR_CAUSAL_LM_MAPPING:
+    mappings: Any = (MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
+    model_class: Any = next((mapping[config_class] for mapping in mappings if config_class in mapping), None)
+    if model_class is None:
         raise UnsupportedModelError(f"config.json: model_type {model_type!r} has no causal language model")
-    model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[config_class]
     try:
         hf_config = config_class.from_dict(cleaned(config))
         if model_class.config_class is config_class.sub_configs.get("text_config"):

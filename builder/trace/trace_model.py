@@ -13,7 +13,7 @@ import torch
 from ...progress import Progress
 from ..network import Network, Parameter
 from . import checkpoint_names
-from .convert import WRAPPER_PREFIX, Converter
+from .convert import WRAPPER_PREFIX, Converter, known_placeholders
 from .export import INPUT_NAMES, export
 from .gelu import make_gelus_opaque
 from .norms import make_norms_opaque
@@ -73,10 +73,8 @@ def convert(program: torch.export.ExportedProgram, tied: dict[str, str]) -> ir.G
     """The ONNX graph of an exported program, cleaned of everything that its output does not need."""
     signature = program.graph_signature
     state = program.state_dict
-    known: dict[str, Any] = program.constants
     stored = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     weights: dict[str, ir.Value] = {}
-    constants: dict[str, torch.Tensor] = {}
     by_name: dict[str, ir.Value] = {}
     for placeholder, target in stored.items():
         if target in state:
@@ -85,11 +83,7 @@ def convert(program: torch.export.ExportedProgram, tied: dict[str, str]) -> ir.G
             if name not in by_name:
                 by_name[name] = _parameter_value(Parameter(name, tuple(state[target].shape)))
             weights[placeholder] = by_name[name]
-        else:
-            constants[placeholder] = known[target]
-    for placeholder, target in signature.inputs_to_lifted_tensor_constants.items():
-        constants[placeholder] = known[target]
-    graph = Converter(_symbols(program), weights, constants).run(program.graph, INPUT_NAMES)
+    graph = Converter(_symbols(program), weights, known_placeholders(program)).run(program.graph, INPUT_NAMES)
     for name, value in by_name.items():
         graph.initializers[name] = value
     _remove_dead(graph)

@@ -209,7 +209,9 @@ def _padded(size: int) -> int:
 
 
 def _lower(lowering: Lowering, node: ir.Node) -> None:
-    (q, k, v, sinks), attributes = parsed(node)
+    (q, k, v, sinks, slopes), attributes = parsed(node)
+    if slopes is not None:
+        raise Unsupported("attention with slopes (ALiBi)")
     if attributes.chunk:
         raise Unsupported("chunked attention")
     if not attributes.causal:

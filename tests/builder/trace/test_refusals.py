@@ -1,7 +1,11 @@
 """What cannot be expressed is refused, and named."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 import torch
+from evaluate_network import run
 from tiny_models import FAMILIES
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -139,3 +143,42 @@ def test_nothing_but_the_error_is_printed(capfd, monkeypatch):
 def test_experts_outside_the_interface_are_named(config, module):
     with pytest.raises(UnsupportedModelError, match=rf"has a mixture of experts \({module}\w*\) that does not use"):
         build(**config)
+
+
+def test_constants_may_be_made_by_any_operator():
+    graph = network_of(lambda x, p: x * torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor(0.95)))
+    assert [node.op_type for node in graph if node.op_type not in ("Gather", "Reshape")] == ["Mul"]
+
+
+@pytest.mark.parametrize("unbiased", [True, False])
+def test_spread_along_an_axis(unbiased):
+    def operation(x, p):
+        return x - torch.std(x, dim=-1, keepdim=True, unbiased=unbiased) + x.var(-1, keepdim=True, unbiased=unbiased)
+
+    model = Toy(operation).eval().requires_grad_(False)
+    weights = {name: tensor.clone().numpy() for name, tensor in model.state_dict().items()}
+    rows = torch.arange(3)
+    with torch.no_grad():
+        expected = model(torch.tensor([[3, 1, 5]]), rows[None], False, rows).logits[0].numpy()
+    graph = convert(export(model, FakeTensorMode(allow_non_fake_inputs=True), 16), {})
+    inputs = {"input_ids": np.array([3, 1, 5]), "position_ids": np.arange(3), "logits_rows": np.arange(3)}
+    np.testing.assert_allclose(run(SimpleNamespace(graph=graph), weights, inputs, [3]), expected, rtol=1e-5)
+
+
+def test_every_other_element_is_written():
+    def operation(x, p):
+        y = x.clone()
+        y[..., 1::2] = 2 * x[..., :2]
+        return y
+
+    graph = network_of(operation)
+    assert next(node for node in graph if node.op_type == "Concat").inputs[0].shape[-1] == 1
+
+
+def test_the_text_part_of_a_model_that_sees_images_is_traced():
+    text = {key: value for key, value in FAMILIES["mistral"].items() if key != "architectures"}
+    vision = {"model_type": "pixtral", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    network = trace_model({"model_type": "mistral3", "text_config": text, "vision_config": vision}, 16, NoProgress())
+    used = {name for name, value in network.graph.initializers.items() if value.const_value is None}
+    assert {name for name in network.parameters if "language_model" in name or "lm_head" in name} == used
+    assert any("vision_tower" in name for name in network.parameters)
