@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ChatTemplateError, EngineError, RequestError, shown
+from ..errors import ChatTemplateError, EngineClosedError, EngineError, RequestError, shown
 from .engine import Engine
 from .engine_loop import EngineLoop
 from .loading import load
@@ -67,6 +67,11 @@ class EngineClient:
         Raises RequestError for what cannot be compiled.
         """
         self._admission.forms.compile(form)
+
+    @property
+    def refusal(self) -> EngineClosedError | None:
+        """Why no request is taken any more; None while they are."""
+        return self._loop.refusal
 
     def stats(self) -> "EngineStats":
         """Counts of this moment, and totals since the engine was opened; does not wait for a step."""

@@ -44,6 +44,11 @@ class EngineLoop:
         self._end = weakref.finalize(self, _end, self._core, self._thread, self._pid)  # at exit too
 
     @property
+    def refusal(self) -> EngineClosedError | None:
+        """Why no request is taken any more; None while they are."""
+        return self._core.refusal
+
+    @property
     def num_queued(self) -> int:
         """Requests submitted that no step has processed yet."""
         return len(self._core.queued)

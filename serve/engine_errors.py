@@ -22,6 +22,6 @@ def as_answers(renamed: Mapping[str, str], known: Collection[str]) -> Iterator[N
     except RequestTimeoutError as error:
         raise ApiError(504, str(error), kind="server_error", code="request_timeout") from None
     except EngineDeadError as error:
-        raise ApiError(500, str(error), kind="server_error", code="engine_dead") from None
+        raise ApiError(503, str(error), kind="server_error", code="engine_dead") from None
     except EngineClosedError as error:
         raise ApiError(503, str(error), kind="server_error", code="draining", headers={"retry-after": "1"}) from None

@@ -48,12 +48,20 @@ def test_a_path_is_relative_to_the_recipe_and_an_override_to_the_current_folder(
 def test_overrides_are_yaml_values(recipe: Path) -> None:
     loaded = load(
         str(recipe),
-        ["build.max_batch_size=8", "build.weights=null", "build.check=false", "demo.sampling.seed=3", "bench={}"],
+        [
+            "build.max_batch_size=8",
+            "build.weights=null",
+            "build.check=false",
+            "demo.sampling.seed=3",
+            "bench={}",
+            "serve.engine.threads=2",
+        ],
     )
     assert loaded.build.max_batch_size == 8
     assert loaded.build.weights is None
     assert loaded.build.check is False
     assert loaded.demo.sampling == {"max_tokens": 4, "temperature": 0, "seed": 3}
+    assert (loaded.serve.port, loaded.serve.engine.threads) == (8000, 2)
     assert loaded.bench is not None
     assert loaded.bench.workloads == ("w1", "w2", "w3")
 
@@ -63,6 +71,8 @@ def test_overrides_are_yaml_values(recipe: Path) -> None:
     [
         ("build.max_batchsize=8", ("build.max_batchsize", "did you mean 'max_batch_size'")),
         ("biuld={}", ("biuld", "did you mean 'build'")),
+        ("serve.prot=8001", ("serve.prot", "did you mean 'port'")),
+        ("serve.port=x", ("serve.port", "'x'")),
         ("bench.workload=[w1]", ("bench.workload", "did you mean 'workloads'")),
         ("zzz=1", ("zzz", "known are name, description, source")),
         ("build.max_batch_size=0", ("build.max_batch_size", "greater than or equal to 1", "found 0")),

@@ -1,5 +1,6 @@
 """What stands before the routes: keys, limits, methods, origins; and the small routes."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,8 @@ import pytest
 from http_api import Api
 
 import enginesmith
-from enginesmith.errors import ServeError
+from enginesmith.errors import EngineDeadError, ServeError
+from enginesmith.runtime.async_llm import AsyncLLM
 from enginesmith.serve.auth import ApiKeys, read_keys
 
 PROMPT = {"prompt": "abc", "max_tokens": 2}
@@ -39,6 +41,22 @@ def test_another_model_is_not_found(api: Api, make_api: MakeApi) -> None:
 def test_health_and_version(api: Api) -> None:
     assert api.get("/health").status_code == 200
     assert api.get("/version").json() == {"version": enginesmith.__version__}
+
+
+def test_health_tells_of_an_engine_that_failed(llm: AsyncLLM, runner: asyncio.Runner) -> None:
+    class Dead:
+        refusal = EngineDeadError("the engine's thread ended")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(llm, name)
+
+        def generate(self, *_: Any, **__: Any) -> Any:
+            raise self.refusal
+
+    dead: Any = Dead()
+    api = Api(dead, runner)
+    assert (api.get("/health").status_code, api.post(COMPLETIONS, PROMPT).status_code) == (503, 503)
+    assert _error(api.post(COMPLETIONS, PROMPT))["code"] == "engine_dead"
 
 
 def test_tokens_there_and_back(api: Api) -> None:
