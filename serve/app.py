@@ -19,6 +19,8 @@ from .errors import ApiError, internal, malformed
 from .json_response import error_response
 from .lifecycle import Admission, Lifecycle
 from .options import ServeOptions
+from .page.feed import Feed
+from .page.routes import page_routes
 from .routes import chat, completions, health, metrics, models, tokenize
 from .service import Service
 from .streaming import ClientGoneError
@@ -38,6 +40,7 @@ def create_app(
     app.state.service = Service(engine, options, lifecycle, answers, name, int(time.time()))
     for module in _ROUTES:
         app.include_router(module.router)
+    app.router.routes += page_routes(Feed(engine), name, lifecycle)
     app.add_exception_handler(ApiError, _answer)
     app.add_exception_handler(RequestValidationError, _answer)
     app.add_exception_handler(HTTPException, _answer)

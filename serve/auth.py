@@ -1,4 +1,4 @@
-"""API keys: every route but /health wants `Authorization: Bearer KEY`."""
+"""API keys: every route but /health wants `Authorization: Bearer KEY`, and so does what the page at / shows."""
 
 import hashlib
 import hmac
@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ServeError, cannot_read
+from .page.files import FILES
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 ENVIRONMENT = "ENGINESMITH_API_KEY"
-_OPEN = "/health"
+_OPEN = {"/health", *FILES}
 
 
 def read_keys(path: str | None) -> tuple[str, ...]:
@@ -61,7 +62,7 @@ class Authentication:
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Pass the request on, or answer 401."""
-        if scope["type"] == "http" and scope["path"] != _OPEN and not self._keys.admit(_authorization(scope)):
+        if scope["type"] == "http" and scope["path"] not in _OPEN and not self._keys.admit(_authorization(scope)):
             from .errors import ApiError
             from .json_response import error_response
 

@@ -17,6 +17,8 @@ class Lifecycle:
 
     def __init__(self) -> None:
         self.draining = False
+        self.ending = False
+        """Nothing is waited for any more: what has no end of its own ends now."""
         self.answers: Counter[int] = Counter()
         """HTTP answers by status."""
         self._active = 0
@@ -41,6 +43,8 @@ class Lifecycle:
             await asyncio.wait_for(self._idle.wait(), seconds)
         except TimeoutError:
             return False
+        finally:
+            self.ending = True
         return True
 
 

@@ -75,7 +75,7 @@ def test_a_key_opens_every_route(make_api: MakeApi) -> None:
         {"authorization": "secret-one"},
         {"authorization": "Bearer"},
     ):
-        for path in ("/v1/models", "/metrics", "/version", "/", "/openapi.json", "/nowhere"):
+        for path in ("/v1/models", "/metrics", "/version", "/page/events", "/openapi.json", "/nowhere"):
             answer = api.get(path, headers=headers)
             assert (answer.status_code, _error(answer)["code"]) == (401, "invalid_api_key")
     assert api.post(COMPLETIONS, PROMPT).status_code == 401

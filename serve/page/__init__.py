@@ -1,0 +1,1 @@
+"""The page at `/`: a view of the engine that is served, live in a browser."""
