@@ -4,7 +4,7 @@
 
 The same prompts in turns: free, under a schema whose arrays are never done within so many tokens, and under a regular
 expression that any text matches. Prints medians of tokens/s over the rounds, and the share of the time that was spent
-in the constraints, which tells more where other work makes the rates uneven.
+in the constraints and in sampling, which tells more where other work makes the rates uneven.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from enginesmith import LLM, SamplingParams, StructuredOutputsParams
+from enginesmith.runtime.executors.cpu import CpuExecutor
 from enginesmith.runtime.structured_output.constraint import GrammarConstraint
 
 SCHEMA = {
@@ -37,12 +38,12 @@ KINDS = {
 
 
 class Timed:
-    """Adds up the time in a method of constraints."""
+    """Adds up the time in a method."""
 
     seconds = 0.0
 
-    def __init__(self, name: str) -> None:
-        method = getattr(GrammarConstraint, name)
+    def __init__(self, kind: type, name: str) -> None:
+        method = getattr(kind, name)
 
         def timed(*arguments: object) -> object:
             start = time.perf_counter()
@@ -51,7 +52,7 @@ class Timed:
             finally:
                 Timed.seconds += time.perf_counter() - start
 
-        setattr(GrammarConstraint, name, timed)
+        setattr(kind, name, timed)
 
 
 def main() -> None:
@@ -64,8 +65,8 @@ def main() -> None:
     args = parser.parse_args()
     rates: dict[str, list[float]] = {name: [] for name in KINDS}
     shares: dict[str, list[float]] = {name: [] for name in KINDS}
-    for name in ("mask", "accept"):
-        Timed(name)
+    for kind, name in ((GrammarConstraint, "mask"), (GrammarConstraint, "accept"), (CpuExecutor, "sample")):
+        Timed(kind, name)
     with LLM(args.engine, threads=args.threads, prefix_cache=False) as llm:
         prompts = [f"List number {at} of the people in the village:" for at in range(args.at_once)]
         for turn in range(args.rounds + 1):  # the first warms up
@@ -83,7 +84,8 @@ def main() -> None:
     for name, measured in rates.items():
         rate = statistics.median(measured)
         spread = f"{min(measured):.1f} to {max(measured):.1f}"
-        print(f"{name:>9}: {rate:7.1f} tokens/s ({spread}), {statistics.median(shares[name]):.2%} of it in constraints")
+        share = statistics.median(shares[name])
+        print(f"{name:>9}: {rate:7.1f} tokens/s ({spread}), {share:.2%} in constraints and sampling")
 
 
 if __name__ == "__main__":
