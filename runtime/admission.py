@@ -132,20 +132,22 @@ class Admission:
             timeout=timeout,
         )
 
-    def _bad_words(self, words: Sequence[str]) -> list[array]:
-        """Each word's tokens, in the midst of a text and after a space: vLLM's two, where they are as many."""
+    def _bad_words(self, words: Sequence[str]) -> list[Sequence[int]]:
+        """Each word's tokens, in the midst of a text and after a space: vLLM's two, where they are as many.
+
+        Tokens that the model lacks cannot come anyway.
+        """
         if words and isinstance(self._tokenizer, NoTokenizer):
             raise RequestError("bad_words: this engine has no tokenizer; ban tokens by logit_bias")
-        found: list[array] = []
+        found: list[Sequence[int]] = []
         for word in words:
             plain, spaced = (
-                self.checked_ids(self._tokenizer.encode(text, add_special_tokens=False))
-                for text in (word.lstrip(), " " + word.lstrip())
+                self._tokenizer.encode(text, add_special_tokens=False) for text in (word.lstrip(), " " + word.lstrip())
             )
-            found += [ids for ids in (plain,) if ids]
+            found.append(plain)
             if spaced and len(spaced) == len(plain) and spaced[0] != plain[0]:
                 found.append(spaced)
-        return found
+        return [ids for ids in found if ids and all(0 <= token < self._vocab_size for token in ids)]
 
     def checked_ids(self, token_ids: Sequence[int]) -> array:
         """Token ids, also of NumPy's integer types; a damaged tokenizer's are looked at too."""
