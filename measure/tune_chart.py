@@ -1,6 +1,7 @@
 """A picture of a tuning: throughput over the 99th percentile of the time between tokens."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .figures import require_matplotlib, save_figure
@@ -58,11 +59,17 @@ def draw(medians: Mapping[Setting, Run], bound: float, chosen: Setting | None, p
         ylabel="output tokens/s",
         title=f"{title}\nnumbers at the points: --max-num-seqs",
     )
-    axes.set_xscale("log")
-    axes.set_ylim(bottom=0)
+    axes.set_xscale("log", subs=[])
+    axes.set_xticks(_ticks([1e3 * bound, *(1e3 * run.between_p99 for run in medians.values())]))
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
-    axes.tick_params(which="minor", labelsize=7)
-    axes.grid(visible=True, which="both", alpha=0.2)
+    axes.set_ylim(0, 1.12 * max(run.throughput for run in medians.values()))
+    axes.grid(visible=True, alpha=0.25)
     axes.legend(fontsize=8, loc="lower right")
     save_figure(figure, path)
+
+
+def _ticks(values: Sequence[float]) -> list[float]:
+    """1, 2, 5, 10 and so on around the values."""
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    ticks = [factor * 10.0**power for power in range(low, high + 1) for factor in (1, 2, 5)]
+    return [tick for tick in ticks if min(values) / 2 < tick < max(values) * 2]
