@@ -32,7 +32,9 @@ def causal_class(config: Mapping[str, Any]) -> tuple[Any, Any]:
         )
     config_class: Any = CONFIG_MAPPING[model_type]
     mappings: Any = (MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING)
-    model_class: Any = next((mapping[config_class] for mapping in mappings if config_class in mapping), None)
+    classes: list[Any] = [mapping[config_class] for mapping in mappings if config_class in mapping]
+    # A class of the whole config has the names under which such checkpoints store their tensors.
+    model_class = min(classes, key=lambda found: found.config_class is not config_class, default=None)
     if model_class is None:
         raise UnsupportedModelError(f"config.json: model_type {model_type!r} has no causal language model")
     try:
@@ -43,6 +45,11 @@ def causal_class(config: Mapping[str, Any]) -> tuple[Any, Any]:
         raise UnsupportedModelError(
             f"config.json: Transformers refuses this {model_type!r} config: {reason(error)}"
         ) from error
+    if getattr(hf_config, "is_encoder_decoder", False) and not getattr(hf_config, "is_decoder", False):
+        raise UnsupportedModelError(
+            f"config.json: {model_type!r} is an encoder-decoder model (is_encoder_decoder), whose decoder does not run "
+            "alone; engines hold decoders"
+        )
     return model_class, hf_config
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tiny_models import FAMILIES
 from transformers import LlamaConfig
 
@@ -99,11 +100,12 @@ def test_a_broken_config_is_an_error_of_ours(edited: Callable[..., Path]) -> Non
 
 
 def test_a_failing_forward_is_an_error_of_ours() -> None:
-    def model(**_: object) -> None:
-        raise KeyError("boom")
+    class Model(torch.nn.Module):
+        def forward(self, **_: object) -> None:
+            raise KeyError("boom")
 
-    with pytest.raises(BuildError, match="fails on 4 tokens: 'boom'"):
-        forward(model, TOKENS)
+    with pytest.raises(BuildError, match="Model of Transformers fails on 4 tokens: 'boom'"):
+        forward(Model(), TOKENS)
 
 
 def test_the_class_is_that_of_the_model_type() -> None:

@@ -39,6 +39,7 @@ def test_a_model_that_is_no_causal_language_model_is_refused():
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
+        ({"model_type": "bart"}, "'bart' is an encoder-decoder model .* does not run alone"),
         ({**FAMILIES["llama"], "num_attention_heads": 7}, r"7|heads"),
         (
             {"model_type": "mamba", "hidden_size": 64, "num_hidden_layers": 1, "vocab_size": 128, "state_size": 8},
