@@ -1,5 +1,6 @@
 """Checkpoints as they are published, whose tensors Transformers renames, joins and cuts while it loads them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tiny_models import FAMILIES, MIXTURES
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
+from enginesmith.builder.bind import bind_network
 from enginesmith.builder.trace.conversion import conversions
+from enginesmith.builder.trace.trace import trace
 from enginesmith.checkpoint.checkpoint import Checkpoint, open_checkpoint
+from enginesmith.checkpoint.layouts.registry import layout_of
 from enginesmith.errors import CheckpointError
 
 Saved = Callable[[dict[str, Any]], Path]
@@ -86,3 +91,23 @@ def test_an_expert_that_is_missing_is_an_error(saved: Saved) -> None:
     )
     with pytest.raises(CheckpointError, match=expected):
         conversions(MIXTURES["mixtral"], stored)
+
+
+def test_quantized_experts_are_refused(saved: Saved) -> None:
+    """As a quantizer stores them: each expert's projections as modules of several tensors."""
+    folder = saved(MIXTURES["mixtral"])
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        if ".experts." in name:
+            for part in ("qweight", "qzeros", "scales"):
+                tensors[f"{name.removesuffix('.weight')}.{part}"] = torch.zeros(8, 8, dtype=torch.int32)
+        else:
+            tensors[name] = tensor
+    save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm"}
+    (folder / "config.json").write_text(json.dumps(config))
+    checkpoint = open_checkpoint(folder)
+    network = trace(checkpoint.config, max_seq_len=128)
+    with pytest.raises(CheckpointError, match=r"experts of its mixtures are quantized .*Build the unquantized"):
+        bind_network(network, checkpoint, layout_of(checkpoint))
