@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ..errors import RequestError, ToolchainError
+from ..errors import BuildError, RequestError, ToolchainError
 from ..measure.shares import Share, Yardstick
 from ..measure.workloads import Measurement, Workload, measure, median_run, require_room
 from ..runtime.llm import LLM
@@ -115,6 +115,9 @@ def _yardstick(engine: Path, llm: LLM, threads: int) -> Yardstick | None:
         return Yardstick(engine, llm.manifest, ceilings, threads)
     except ToolchainError:
         remark("no shares of this machine's ceilings: measuring those needs a C++ compiler")
+        return None
+    except BuildError as error:  # the target measures none
+        remark(f"no shares of this machine's ceilings: {error}")
         return None
 
 

@@ -4,7 +4,7 @@ from importlib import import_module
 
 from ...checked_options import Options
 
-TARGETS = ("cpu",)
+TARGETS = ("cpu", "cuda")
 DEFAULT = "cpu"
 
 

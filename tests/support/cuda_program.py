@@ -16,18 +16,13 @@ from enginesmith.builder.lowering.weights_file import plan_weights, write_weight
 from enginesmith.builder.targets.cuda.narrow import narrow
 from enginesmith.builder.targets.cuda.schedule import PlannedLaunch, context_of, schedule
 from enginesmith.plugins.discovery import kernels
+from enginesmith.plugins.linear.cuda.packing import layout_of_weight
 from enginesmith.runtime.executors.cuda.inputs import StepInputs
 from enginesmith.runtime.executors.cuda.launches import Argument, Count, Home
 from enginesmith.runtime.executors.executor import SequenceSlice
 from enginesmith.runtime.manifest import Limits
 
 MAX_SEQ_LEN = 64
-
-
-def packed_layout(weight: LinearWeight) -> PackedLayout:
-    from enginesmith.plugins.linear.cuda.packing import layout_of_weight  # pyright: ignore[reportMissingImports]
-
-    return layout_of_weight(weight)
 
 
 class CudaProgram:
@@ -41,7 +36,7 @@ class CudaProgram:
         folder: Path,
         *,
         sm: int = 90,
-        layout_of: Callable[[LinearWeight], PackedLayout] = packed_layout,
+        layout_of: Callable[[LinearWeight], PackedLayout] = layout_of_weight,
     ) -> None:
         self.program = lower(network, config, kernels("cuda"))
         narrow(self.program)

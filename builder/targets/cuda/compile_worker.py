@@ -7,6 +7,7 @@ for; the cubin goes into the folder `output`.
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,15 @@ def main() -> None:
             try:
                 answer = compile_job(json.loads(line))
             except Exception as error:
-                answer = {"error": f"{type(error).__name__}: {error}"}
+                answer = {"error": "\n".join(f"{type(one).__name__}: {one}" for one in _causes(error))}
             print(json.dumps(answer), flush=True)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and what led to it: of a function that a kernel calls, its own is the last."""
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 def compile_job(job: dict[str, Any]) -> dict[str, Any]:

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from ....checkpoint.layouts.kv_cache import KvScales
 from ....plugins.discovery import kernels
+from ....plugins.linear.cuda.packing import layout_of_weight
 from ....progress import Progress
 from ....runtime.executors.cuda import launches as table
 from ....runtime.executors.cuda.facts import CudaFacts
 from ...build_options import BuildConfig
-from ...lowering.dims import Dim, Symbol
 from ...lowering.lower import lower
 from ...lowering.memory_plan import plan_memory
-from ...lowering.program import AxisCall, LinearWeight, PackedLayout, Program, Tactic
+from ...lowering.program import Tactic
 from ...lowering.stored_rows import Stored
-from ...lowering.views import Buffer, DType, View
 from ...lowering.weights_file import plan_weights, write_weights
 from ...passes.derived import Read
 from ..target import WEIGHTS, Plan
 from .compile import CUBIN, FACTS, Compilation, assembler_version, compiler_name, start_compiling
+from .greedy import add_greedy_call
 from .narrow import narrow
 from .schedule import PlannedLaunch, context_of, schedule
 from .source.call import Context, CudaCall
@@ -108,13 +108,6 @@ class CudaPlan(Plan):
         return table.LaunchTable(made, launches, self.logits, self.tokens)
 
 
-def layout_of_weight(weight: LinearWeight) -> PackedLayout:
-    """How the kernels' weights lie."""
-    from ....plugins.linear.cuda.packing import layout_of_weight
-
-    return layout_of_weight(weight)
-
-
 def cubin_name(number: int) -> str:
     return f"kernel_{number}.cubin"
 
@@ -139,7 +132,7 @@ def plan(
 ) -> CudaPlan:
     """Lower `network`, give every buffer and weight its place, and list the launches of a step."""
     program = lower(network, config, kernels("cuda"), stored, kv_scales)
-    tokens = _add_likeliest_tokens(program)
+    tokens = add_greedy_call(program)
     narrow(program)
     plan_memory(program, config.max_num_tokens, config.max_batch_size)
     plan_weights(program, layout_of_weight)
@@ -148,11 +141,3 @@ def plan(
     assert program.logits is not None
     places = program.logits.buffer.offset, tokens.buffer.offset
     return CudaPlan(program, config, max_seq_len, context, found, launches, *places)
-
-
-def _add_likeliest_tokens(program: Program) -> View:
-    """The last call of a step: the likeliest token of every row of logits, int32 [R]."""
-    assert program.logits is not None
-    tokens = View(Buffer("tokens", DType.I32, Symbol.ROWS, 1), (Dim(1, Symbol.ROWS),), (1,))
-    program.calls.append(AxisCall("sampling.greedy", "arg_max", program.logits, tokens))
-    return tokens

@@ -50,6 +50,8 @@ def schedule(
     for call in program.calls:
         items = call.launches(context) if isinstance(call, CudaCall) else loops.launches(call, context)
         for item in items:
+            if item.when is not None and item.when.least > context.most(item.when.count):
+                continue
             kernel, arguments = specialize(item, context, groups)
             key = kernel.key(compiler)
             found.setdefault(key, kernel)

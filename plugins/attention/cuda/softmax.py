@@ -75,7 +75,7 @@ def attend_split(
             scores *= tl.trans(tl.load(scale_at, mask=exists, other=0.0))
         elif key_scales is not None:
             scores *= tl.load(key_scales + head)
-        if SOFTCAP:
+        if SOFTCAP > 0:
             scores = tanh(scores * (SCALE / SOFTCAP)) * (SOFTCAP * LOG2_E)
         else:
             scores *= SCALE * LOG2_E

@@ -59,6 +59,10 @@ class Context:
         """Bytes from a block of the layer's group to the next."""
         return self.strides[layer.index]
 
+    def most(self, count: Count) -> int:
+        """The largest that a count can be."""
+        return self.max_num_tokens if count in (Count.TOKENS, Count.QUERIES) else self.max_batch_size
+
 
 @dataclass
 class CudaCall(Call):

@@ -1,0 +1,198 @@
+"""A mixture of experts in Triton: a program computes some outputs of one expert for one token that chose it.
+
+An expert's weights lie in memory as those of a linear layer (plugins/linear/cuda/tile.py), one expert after another.
+A token's results do not depend on the tokens beside it: its experts are added in the order in which it chose them.
+"""
+
+import triton
+import triton.language as tl
+
+from ...linear.cuda.epilogue import activate, scaled
+from ...linear.cuda.matrix import part_sums
+
+QUANTIZED = tl.constexpr(False)
+"""Inputs are not."""
+UNSCALED = tl.constexpr(1.0)
+"""The scale of inputs that have none."""
+
+
+@triton.jit
+def shifted(pointer, expert, STRIDE: tl.constexpr):
+    """A pointer to what `expert` has, or None."""
+    if pointer is not None:
+        pointer += expert.to(tl.int64) * STRIDE
+    return pointer
+
+
+@triton.jit
+def expert_sums(
+    x,
+    values,
+    scales,
+    zeros,
+    expert,
+    output,
+    row,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    X_ROW: tl.constexpr,
+    FORMAT: tl.constexpr,
+    GROUP: tl.constexpr,
+    INPUT_GROUP: tl.constexpr,
+    STEP: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    VALUES: tl.constexpr,
+    SCALES: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """W x [BLOCK, ROWS] for one row of x, in the first column; VALUES and SCALES: from an expert to the next."""
+    values, scales = shifted(values, expert, VALUES), shifted(scales, expert, SCALES)
+    zeros = shifted(zeros, expert, SCALES)
+    rows = row + tl.arange(0, ROWS)[:, None]
+    sums = tl.zeros((BLOCK, ROWS), tl.float32)
+    for part in range(SPLITS):
+        sums += part_sums(
+            x, None, values, scales, zeros, output, rows, row + 1, part, N, K, X_ROW, FORMAT, QUANTIZED, QUANTIZED,
+            GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK, ROWS,
+        )  # fmt: skip
+    return sums
+
+
+@triton.jit
+def up_kernel(
+    x,
+    indices,
+    values,
+    scales,
+    zeros,
+    channel_scales,
+    up_values,
+    up_scales,
+    up_zeros,
+    up_channel_scales,
+    bias,
+    up_bias,
+    inner,
+    EXPERTS: tl.constexpr,
+    ACTIVE: tl.constexpr,
+    INDEX_ROW: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    X_ROW: tl.constexpr,
+    FORMAT: tl.constexpr,
+    GROUP: tl.constexpr,
+    INPUT_GROUP: tl.constexpr,
+    STEP: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    VALUES: tl.constexpr,
+    SCALES: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    ROWS: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    LIMIT: tl.constexpr,
+    UP_OFFSET: tl.constexpr,
+):
+    """inner [pairs, N] = what goes into the second projection of each token's choices: grid (pairs, output tiles).
+
+    Without `up_values` experts have no gate. CHANNELS: from an expert's scales of whole outputs to the next's.
+    """
+    pair = tl.program_id(0)
+    token = pair // ACTIVE
+    expert = tl.load(indices + token * INDEX_ROW + pair % ACTIVE)
+    output = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    if (expert >= 0) & (expert < EXPERTS):
+        sums = expert_sums(
+            x, values, scales, zeros, expert, output, token, N, K, X_ROW, FORMAT, GROUP, INPUT_GROUP, STEP, SPLITS,
+            BLOCK, VALUES, SCALES, ROWS,
+        )  # fmt: skip
+        gate = scaled(
+            sums, shifted(channel_scales, expert, CHANNELS), shifted(bias, expert, N), output, N, UNSCALED
+        )  # fmt: skip
+        if up_values is not None:
+            sums = expert_sums(
+                x, up_values, up_scales, up_zeros, expert, output, token, N, K, X_ROW, FORMAT, GROUP, INPUT_GROUP,
+                STEP, SPLITS, BLOCK, VALUES, SCALES, ROWS,
+            )  # fmt: skip
+            up = scaled(
+                sums, shifted(up_channel_scales, expert, CHANNELS), shifted(up_bias, expert, N), output, N, UNSCALED
+            )  # fmt: skip
+            if LIMIT > 0:
+                gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+                up = tl.clamp(up, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+            found = activate(gate, ACTIVATION) * (up + UP_OFFSET)
+        else:
+            found = activate(gate, ACTIVATION)
+        first = tl.arange(0, ROWS)[None, :] == 0
+        tl.store(inner + pair.to(tl.int64) * N + output + first * 0, found, mask=(output < N) & first)
+
+
+@triton.jit
+def down_kernel(
+    inner,
+    indices,
+    values,
+    scales,
+    zeros,
+    channel_scales,
+    bias,
+    outer,
+    EXPERTS: tl.constexpr,
+    ACTIVE: tl.constexpr,
+    INDEX_ROW: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    X_ROW: tl.constexpr,
+    FORMAT: tl.constexpr,
+    GROUP: tl.constexpr,
+    INPUT_GROUP: tl.constexpr,
+    STEP: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    VALUES: tl.constexpr,
+    SCALES: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    ROWS: tl.constexpr,
+):
+    """outer [pairs, N] = the second projection of each token's choices: grid (pairs, output tiles)."""
+    pair = tl.program_id(0)
+    expert = tl.load(indices + pair // ACTIVE * INDEX_ROW + pair % ACTIVE)
+    output = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[:, None]
+    if (expert >= 0) & (expert < EXPERTS):
+        sums = expert_sums(
+            inner, values, scales, zeros, expert, output, pair, N, K, X_ROW, FORMAT, GROUP, INPUT_GROUP, STEP, SPLITS,
+            BLOCK, VALUES, SCALES, ROWS,
+        )  # fmt: skip
+        found = scaled(
+            sums, shifted(channel_scales, expert, CHANNELS), shifted(bias, expert, N), output, N, UNSCALED
+        )  # fmt: skip
+        first = tl.arange(0, ROWS)[None, :] == 0
+        tl.store(outer + pair.to(tl.int64) * N + output + first * 0, found, mask=(output < N) & first)
+
+
+@triton.jit
+def add_kernel(
+    outer,
+    indices,
+    weights,
+    y,
+    EXPERTS: tl.constexpr,
+    ACTIVE: tl.constexpr,
+    INDEX_ROW: tl.constexpr,
+    WEIGHT_ROW: tl.constexpr,
+    Y_ROW: tl.constexpr,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """y [tokens, N] = the weighted sum of a token's choices, without those that no expert has: grid (tokens, tiles)."""
+    token = tl.program_id(0).to(tl.int64)
+    output = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    sums = tl.zeros((BLOCK,), tl.float32)
+    for choice in range(ACTIVE):
+        expert = tl.load(indices + token * INDEX_ROW + choice)
+        weight = tl.load(weights + token * WEIGHT_ROW + choice).to(tl.float32)
+        exists = (expert >= 0) & (expert < EXPERTS)
+        found = tl.load(outer + (token * ACTIVE + choice) * N + output, mask=(output < N) & exists, other=0.0)
+        sums = tl.where(exists, tl.fma(tl.zeros((BLOCK,), tl.float32) + weight, found, sums), sums)
+    tl.store(y + token * Y_ROW + output, sums, mask=output < N)

@@ -1,0 +1,166 @@
+"""Experts on NVIDIA GPUs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from ....builder.lowering.dims import Dim
+from ....builder.lowering.kernels import Kernel
+from ....builder.lowering.lowering import Lowering
+from ....builder.lowering.nodes import parsed
+from ....builder.lowering.program import LinearWeight
+from ....builder.lowering.views import View
+from ....builder.lowering.work import Work
+from ....builder.targets.cuda.source.call import Context, CudaCall, Extent, Launch, WeightPart, tiles
+from ...linear.cuda.launches import rounds_inputs
+from ...linear.cuda.packing import LinearLayout, layout_of_weight
+from ...linear.cuda.tactics import constants
+from ..op import ExpertsAttributes
+from .experts import add_kernel, down_kernel, up_kernel
+
+_OUTPUTS, _ROWS = 64, 16
+_ITEM_BYTES = {"*fp32": 4, "*bf16": 2, "*fp16": 2, "*i8": 1, "*u8": 1}
+
+
+@dataclass
+class ExpertsCall(CudaCall):
+    """y [M, H] = the sum over j of weights[m, j] times what the expert indices[m, j] makes of x [M, H].
+
+    inner [pairs, I] and outer [pairs, H] hold what the two projections give for every token and choice.
+    """
+
+    x: View
+    indices: View
+    weights: View
+    up: LinearWeight  # gate and up where experts are gated
+    down: LinearWeight
+    biases: tuple[View | None, View | None, View | None]  # of gate, up and down
+    attributes: ExpertsAttributes
+    inner: View
+    outer: View
+    y: View
+    rows: Dim
+
+    def reads(self) -> list[View]:
+        views = (self.x, self.indices, self.weights, self.inner, self.outer, *self.biases)
+        return [view for view in views if view is not None]
+
+    def writes(self) -> list[View]:
+        return [self.inner, self.outer, self.y]
+
+    def bf16_reads(self) -> list[View]:
+        inputs = ((self.x, self.up), (self.inner, self.down))
+        return [view for view, weight in inputs if rounds_inputs(weight)]
+
+    def work(self) -> Work:
+        matrices = [*self.up.sources, *self.down.sources]
+        return Work(token_ops=2 * self.up.active * len(matrices) * self.up.n * self.up.k * self.rows.count)
+
+    def launches(self, context: Context) -> list[Launch]:
+        active = self.up.active
+        pairs = tiles(Dim(self.rows.count * active, self.rows.symbol))
+        routes = {"EXPERTS": self.up.count, "ACTIVE": active, "INDEX_ROW": self.indices.strides[0]}
+        gate_bias, up_bias, down_bias = self.biases
+        first_bias = gate_bias if len(self.up.sources) == 2 else up_bias
+        up_pointers = _weights(self.up, both=True) | {"x": self.x, "indices": self.indices, "inner": self.inner}
+        up_pointers |= {"bias": first_bias, "up_bias": up_bias}
+        down_pointers = _weights(self.down, both=False) | {"bias": down_bias, "outer": self.outer}
+        gate = {
+            "ACTIVATION": str(self.attributes.activation),
+            "LIMIT": self.attributes.limit,
+            "UP_OFFSET": self.attributes.up_offset,
+        }
+        ends = {"WEIGHT_ROW": self.weights.strides[0], "Y_ROW": self.y.strides[0], "N": self.down.n, "BLOCK": 256}
+        return [
+            Launch(
+                up_kernel,
+                up_pointers,
+                (pairs, _tiles(self.up)),
+                routes | _constants(self.up) | gate | {"X_ROW": self.x.strides[0]},
+                num_stages=4,
+            ),
+            Launch(
+                down_kernel,
+                down_pointers | {"inner": self.inner, "indices": self.indices},
+                (pairs, _tiles(self.down)),
+                routes | _constants(self.down) | {"X_ROW": self.down.k},
+                num_stages=4,
+            ),
+            Launch(
+                add_kernel,
+                {"outer": self.outer, "indices": self.indices, "weights": self.weights, "y": self.y},
+                (tiles(self.rows), Extent(-(-self.down.n // 256))),
+                routes | ends,
+            ),
+        ]
+
+
+def _tiles(weight: LinearWeight) -> Extent:
+    return Extent(-(-weight.n // _OUTPUTS))
+
+
+def _constants(weight: LinearWeight) -> dict[str, Any]:
+    """What both projections' kernels are told of a weight."""
+    layout = layout_of_weight(weight)
+    found = {name: value for name, value in constants(layout).items() if name != "QUANTIZED"}
+    strides = {
+        "VALUES": layout.nbytes // _ITEM_BYTES[layout.element],
+        "SCALES": layout.nbytes // _ITEM_BYTES[layout.scale_element],
+        "CHANNELS": layout.nbytes // 4,
+    }
+    return found | strides | {"BLOCK": _OUTPUTS, "ROWS": _ROWS}
+
+
+def _weights(weight: LinearWeight, *, both: bool) -> dict[str, WeightPart | None]:
+    """Pointers to the first expert's values, scales and zeros; `both`: also those named up_*, absent without a gate."""
+    layout = layout_of_weight(weight)
+    found: dict[str, WeightPart | None] = {}
+    for matrix, prefix in enumerate(("", "up_") if both else ("",)):
+        for name, part in _parts(weight, layout, matrix).items():
+            found[prefix + name] = part if matrix < layout.matrices else None
+    return found
+
+
+def _parts(weight: LinearWeight, layout: LinearLayout, matrix: int) -> dict[str, WeightPart | None]:
+    scheme = layout.scheme
+    grouped, channels = (scheme.type.is_scaled and bool(scheme.group_size) is wanted for wanted in (True, False))
+    scales = layout.scales_offset(min(matrix, layout.matrices - 1))
+    zeros = layout.zeros_offset(min(matrix, layout.matrices - 1))
+    return {
+        "values": WeightPart(weight, layout.element, layout.values_offset(matrix)),
+        "scales": WeightPart(weight, layout.scale_element, scales) if grouped else None,
+        "zeros": None if scheme.symmetric else WeightPart(weight, layout.scale_element, zeros),
+        "channel_scales": WeightPart(weight, "*fp32", scales) if channels else None,
+    }
+
+
+def _lower(lowering: Lowering, node: ir.Node) -> None:
+    (x, indices, weights, gate, up, down, *biases), attributes = parsed(node)
+    values, packed, out = lowering.values, lowering.weights, node.outputs[0]
+    rows = values.matrix(values.view(x))
+    chosen = values.matrix(values.view(indices))
+    active = chosen.shape[1].count
+    first = packed.experts([up] if gate is None else [gate, up], active)
+    second = packed.experts([down], active)
+    pairs = Dim(rows.shape[0].count * active, rows.shape[0].symbol)
+    y = values.new(out)
+    call = ExpertsCall(
+        name=(node.name or "").rpartition("/")[0],
+        x=rows,
+        indices=chosen,
+        weights=values.matrix(values.view(weights)),
+        up=first,
+        down=second,
+        biases=tuple(packed.optional_view(bias) for bias in biases),  # type: ignore[arg-type]
+        attributes=attributes,
+        inner=values.allocate("experts_inner", (pairs, Dim(first.n))),
+        outer=values.allocate("experts_outer", (pairs, Dim(second.n))),
+        y=values.matrix(y),
+        rows=rows.shape[0],
+    )
+    values.emit(call)
+    values.assign(out, y)
+
+
+KERNELS = (Kernel("Experts", _lower),)
