@@ -56,7 +56,11 @@ class _Tokens:
         return b"".join(self.tokens[token] for token in token_ids)
 
     def _length_of_lead(self, token_ids: Sequence[int]) -> int:
-        return next((at for at, token in enumerate(token_ids, 1) if self.tokens[token].endswith(_LEAD.encode())), 0)
+        """How many tokens spell the lead; none where the tokenizer has tokens for it that the model lacks."""
+        return next((at for at, token in enumerate(token_ids, 1) if self._ends_lead(token)), 0)
+
+    def _ends_lead(self, token: int) -> bool:
+        return token < len(self.tokens) and self.tokens[token].endswith(_LEAD.encode())
 
 
 def make_vocabulary(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Collection[int]) -> "LLTokenizer":

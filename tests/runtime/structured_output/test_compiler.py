@@ -83,3 +83,15 @@ def test_a_vocabulary_that_cannot_spell_it(tmp_path: Path) -> None:
         constraint.accept(int(token))
     with pytest.raises(RequestError, match="no token of this model's spells what the grammar asks for next"):
         constraint.mask()
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model(byte_level: GrammarModel) -> None:
+    """Here those of control characters, one of which helps to find how a text is spelt behind another."""
+    size = 150
+    assert all(token >= size for token in byte_level.tokenizer.encode("\x02", add_special_tokens=False))
+    compiler = GrammarCompiler(byte_level.tokenizer, size, {byte_level.eos})
+    constraint = compiler.compile(_regex("(the|quick)+"))()
+    for byte in b"quick":
+        constraint.mask()
+        constraint.accept(byte_level.bytes.index(bytes([byte])))
+    assert constraint.mask()
