@@ -25,8 +25,8 @@ def call(name: str, *arguments: Any) -> Any:
     """The value of the driver's function `name` (of several, a tuple). Raises DriverError, NoDriver."""
     try:
         found, *values = getattr(_bindings(), name)(*arguments)
-    except RuntimeError as error:  # it looks for the driver's library when it is first called
-        raise NoDriver(f"no NVIDIA driver was found: {error}; install the driver of this machine's GPU") from None
+    except RuntimeError:  # it looks for the driver's library when it is first called
+        raise NoDriver("no NVIDIA driver (libcuda.so.1) was found; install the driver of this machine's GPU") from None
     code = int(found)
     if code == _OUT_OF_MEMORY:
         raise OutOfDeviceMemory(f"the GPU has no memory left ({name})")

@@ -23,7 +23,7 @@ except EngineError as error:
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="this machine has a GPU")
 def test_without_a_driver(small_engine: Path):
-    assert "no NVIDIA driver was found: " in says(small_engine)
+    assert "no NVIDIA driver (libcuda.so.1) was found; install" in says(small_engine)
 
 
 def test_without_cuda_bindings(small_engine: Path):
