@@ -52,7 +52,7 @@ def make_model(family: str) -> Any:
     kind: Any = CONFIG_MAPPING[family]
     model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[kind]
     default = kind().to_dict()
-    always = ("num_key_value_heads", "n_routed_experts", "n_shared_experts", "num_experts_per_tok")
+    always = ("num_key_value_heads", "head_dim", "n_routed_experts", "n_shared_experts", "num_experts_per_tok")
     sizes = {k: v for k, v in SIZES.items() if type(default.get(k)) is int or (k in always and k in default)}
     if default.get("kv_lora_rank"):
         sizes |= {"num_key_value_heads": 4, **({"head_dim": 8} if "head_dim" in sizes else {})}
