@@ -189,13 +189,11 @@ class _Tile:
 
 
 def _tile(layer: CacheLayer, group: int) -> _Tile:
-    """Long heads have fewer keys at a time and more threads; float32 has no matrix instructions to fill."""
+    """As large as registers hold on every GPU, with the softmax of one split beside that of those before."""
     is_fp32 = layer.dtype is KvDtype.FP32
     is_long = max(layer.k_dim, layer.v_dim) > 128
-    rows = max(16 if is_fp32 else 64, 1 << (group - 1).bit_length())
-    keys = 32 if is_long or is_fp32 else 64
-    constants = {"ROWS": rows, "KEYS": keys, "FP32": is_fp32}
-    return _Tile(rows, keys, 8 if is_long else 4, 2, constants)
+    rows = max(32 if is_long or is_fp32 else 64, 1 << (group - 1).bit_length())
+    return _Tile(rows, 32, 8, 2, {"ROWS": rows, "KEYS": 32, "FP32": is_fp32})
 
 
 def split_of(max_seq_len: int) -> int:

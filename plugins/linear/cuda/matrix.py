@@ -20,8 +20,8 @@ def part_sums(
     values,
     scales,
     zeros,
-    output,
-    row,
+    first,
+    first_row,
     rows,
     part,
     N: tl.constexpr,
@@ -37,7 +37,7 @@ def part_sums(
     BLOCK_OUTPUTS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
 ):
-    """The sums [BLOCK_OUTPUTS, BLOCK_ROWS] of one part of K, for output [BLOCK_OUTPUTS, 1] and row [BLOCK_ROWS, 1].
+    """The sums [BLOCK_OUTPUTS, BLOCK_ROWS] of one part of K, for outputs and rows from `first` and `first_row` on.
 
     QUANTIZED: x is int8 or FP8 as the weight is, with x_scales [rows, groups of INPUT_GROUP] (None: one for all, which
     the epilogue has). The sum of a step is then scaled and added in float32, so that long sums in FP8 do not rest on
@@ -48,19 +48,26 @@ def part_sums(
     PART: tl.constexpr = (TILES + SPLITS - 1) // SPLITS
     sums = tl.zeros((BLOCK_OUTPUTS, BLOCK_ROWS), tl.float32)
     column = tl.arange(0, STEP)[None, :]
-    x_row = x + row.to(tl.int64) * X_ROW
+    within = tl.arange(0, BLOCK_OUTPUTS)[:, None]
+    output = first + within
+    row = tl.arange(0, BLOCK_ROWS)[:, None]
+    rows -= first_row
+    x += first_row.to(tl.int64) * X_ROW
     for tile in range(part * PART, tl.minimum((part + 1) * PART, TILES)):
-        packed = load_packed(values, output, tile, N, K, FORMAT, STEP)
+        packed = load_packed(values, first, within, tile, N, K, FORMAT, STEP)
         for plane in tl.static_range(PLANES):
             k = (tile * PLANES + plane) * STEP
-            inputs = tl.load(x_row + (k + column), mask=(row < rows) & (k + column < K), other=0)
+            mask = row < rows
+            if K % (STEP * PLANES):
+                mask &= k + column < K
+            inputs = tl.load(x + (row * X_ROW + k + column), mask=mask, other=0)
             if QUANTIZED:
                 product = quantized_product(packed, inputs, FORMAT, FP8_DOT)
                 if GROUP:
                     product *= load_of_group(scales, output, k, K, GROUP)
                 if x_scales is not None:
                     INPUT_GROUPS: tl.constexpr = (K + INPUT_GROUP - 1) // INPUT_GROUP
-                    at = x_scales + row.to(tl.int64) * INPUT_GROUPS + k // INPUT_GROUP
+                    at = x_scales + (first_row + row) * INPUT_GROUPS + k // INPUT_GROUP
                     product *= tl.trans(tl.load(at, mask=row < rows, other=0.0))
                 sums += product
             else:
@@ -109,12 +116,13 @@ def walk_kernel(
     The arguments `up_*` are of a gated MLP, or None.
     """
     rows = units * TIMES
-    output = tl.program_id(1) * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)[:, None]
-    row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
+    first, first_row = tl.program_id(1) * BLOCK_OUTPUTS, tl.program_id(0) * BLOCK_ROWS
+    output = first + tl.arange(0, BLOCK_OUTPUTS)[:, None]
+    row = first_row + tl.arange(0, BLOCK_ROWS)[None, :]
     sums = tl.zeros((BLOCK_OUTPUTS, BLOCK_ROWS), tl.float32)
     for part in tl.range(SPLITS):
         sums += part_sums(
-            x, x_scales, values, scales, zeros, output, row, rows, part, N, K, X_ROW, FORMAT, QUANTIZED, FP8_DOT,
+            x, x_scales, values, scales, zeros, first, first_row, rows, part, N, K, X_ROW, FORMAT, QUANTIZED, FP8_DOT,
             GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK_OUTPUTS, BLOCK_ROWS,
         )  # fmt: skip
     up_sums = None
@@ -122,11 +130,11 @@ def walk_kernel(
         up_sums = tl.zeros((BLOCK_OUTPUTS, BLOCK_ROWS), tl.float32)
         for part in tl.range(SPLITS):
             up_sums += part_sums(
-                x, x_scales, up_values, up_scales, up_zeros, output, row, rows, part, N, K, X_ROW, FORMAT, QUANTIZED,
-                FP8_DOT, GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK_OUTPUTS, BLOCK_ROWS,
+                x, x_scales, up_values, up_scales, up_zeros, first, first_row, rows, part, N, K, X_ROW, FORMAT,
+                QUANTIZED, FP8_DOT, GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK_OUTPUTS, BLOCK_ROWS,
             )  # fmt: skip
     finish(
-        sums, up_sums, channel_scales, up_channel_scales, bias, up_bias, residual, y, output, tl.trans(row), rows, N,
+        sums, up_sums, channel_scales, up_channel_scales, bias, up_bias, residual, y, output, row, rows, N,
         Y_ROW, RESIDUAL_ROW, INPUT_SCALE, ACTIVATION,
     )  # fmt: skip
 
@@ -159,20 +167,21 @@ def split_kernel(
     MOST_ROWS: tl.constexpr,
 ):
     """partial [SPLITS, matrices, MOST_ROWS, N] = sums of every part of K: grid (row tiles, output tiles, SPLITS)."""
-    output = tl.program_id(1) * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)[:, None]
-    row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
+    first, first_row = tl.program_id(1) * BLOCK_OUTPUTS, tl.program_id(0) * BLOCK_ROWS
+    output = first + tl.arange(0, BLOCK_OUTPUTS)[:, None]
+    row = first_row + tl.arange(0, BLOCK_ROWS)[None, :]
     part, rows = tl.program_id(2), units * TIMES
     MATRICES: tl.constexpr = 1 if up_values is None else 2
-    to = partial + part * (MATRICES * MOST_ROWS * N) + tl.trans(row) * N + output
-    mask = (output < N) & (tl.trans(row) < rows)
+    to = partial + part * (MATRICES * MOST_ROWS * N) + row * N + output
+    mask = (output < N) & (row < rows)
     sums = part_sums(
-        x, x_scales, values, scales, zeros, output, row, rows, part, N, K, X_ROW, FORMAT, QUANTIZED, FP8_DOT, GROUP,
-        INPUT_GROUP, STEP, SPLITS, BLOCK_OUTPUTS, BLOCK_ROWS,
+        x, x_scales, values, scales, zeros, first, first_row, rows, part, N, K, X_ROW, FORMAT, QUANTIZED, FP8_DOT,
+        GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK_OUTPUTS, BLOCK_ROWS,
     )  # fmt: skip
     tl.store(to, sums, mask=mask)
     if up_values is not None:
         sums = part_sums(
-            x, x_scales, up_values, up_scales, up_zeros, output, row, rows, part, N, K, X_ROW, FORMAT, QUANTIZED,
+            x, x_scales, up_values, up_scales, up_zeros, first, first_row, rows, part, N, K, X_ROW, FORMAT, QUANTIZED,
             FP8_DOT, GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK_OUTPUTS, BLOCK_ROWS,
         )  # fmt: skip
         tl.store(to + MOST_ROWS * N, sums, mask=mask)

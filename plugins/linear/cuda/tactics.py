@@ -40,15 +40,21 @@ def splits(layout: LinearLayout) -> int:
 
 
 def tactics(layout: LinearLayout) -> tuple[Tactic, ...]:
-    """By number of rows. All give the same bits: they differ in what a program does, not in the order of a sum."""
-    is_split, fp32 = splits(layout) > 1, layout.scheme.type is WeightType.FP32
-    few = tuple(
-        Tactic(64, rows, 4, 4, is_split, least, rows) for least, rows in ((1, 16), (17, 32), (33, MOST_SPLIT_ROWS))
+    """By number of rows. All give the same bits: they differ in what a program does, not in the order of a sum.
+
+    Tiles are as large as registers hold on every GPU: sums of steps and of parts, and both matrices' sums, lie there.
+    """
+    is_split, is_quantized = splits(layout) > 1, layout.is_quantized_product
+    few = (
+        Tactic(64, 16, 4, 4, is_split, 1, 16),
+        Tactic(64, 32, 4, 4, is_split, 17, 32),
+        Tactic(64, 64, 8, 4, is_split, 33, MOST_SPLIT_ROWS),
     )
-    some = Tactic(64, 64, 4, 3, False, MOST_SPLIT_ROWS + 1, None if fp32 else 256)
-    # Two matrices, or sums of steps beside sums of parts, leave registers for half as many rows.
-    many = Tactic(128, 64 if layout.gated or layout.is_quantized_product else 128, 8, 3, False, 257, None)
-    return (*few, some) if fp32 else (*few, some, many)
+    if layout.scheme.type is WeightType.FP32:
+        return (*few, Tactic(64, 64, 4, 3, False, MOST_SPLIT_ROWS + 1, None))
+    some = Tactic(64, 64, 8 if is_quantized else 4, 3, False, MOST_SPLIT_ROWS + 1, 256)
+    block_rows = 64 if layout.gated or layout.scheme.type.is_scaled else 128
+    return (*few, some, Tactic(128, block_rows, 16 if is_quantized else 8, 3, False, 257, None))
 
 
 def constants(layout: LinearLayout) -> dict[str, int | bool | str]:

@@ -19,16 +19,23 @@ PANEL = tl.constexpr(packing.PANEL)
 
 
 @triton.jit
-def load_packed(values, output, tile, N: tl.constexpr, K: tl.constexpr, FORMAT: tl.constexpr, STEP: tl.constexpr):
-    """The stored elements of a tile for `output` [outputs, 1]: [outputs, STEP]."""
+def load_packed(
+    values, first, within, tile, N: tl.constexpr, K: tl.constexpr, FORMAT: tl.constexpr, STEP: tl.constexpr
+):
+    """The stored elements of a tile for outputs first + within [outputs, 1], a multiple of PANEL being first.
+
+    [outputs, STEP]. Only from the weight's start to the first output can be far.
+    """
     column = tl.arange(0, STEP)[None, :]
     if FORMAT == "float":
         k = tile * STEP + column
-        packed = tl.load(values + output.to(tl.int64) * K + k, mask=(output < N) & (k < K), other=0.0)
+        values += first.to(tl.int64) * K
+        packed = tl.load(values + (within * K + k), mask=(first + within < N) & (k < K), other=0.0)
     else:
-        TILES: tl.constexpr = (K + STEP * (2 if FORMAT == "int4" else 1) - 1) // (STEP * (2 if FORMAT == "int4" else 1))
-        panel = (output // PANEL).to(tl.int64)
-        packed = tl.load(values + ((panel * TILES + tile) * PANEL + output % PANEL) * STEP + column)
+        PLANES: tl.constexpr = 2 if FORMAT == "int4" else 1
+        TILES: tl.constexpr = (K + STEP * PLANES - 1) // (STEP * PLANES)
+        values += first.to(tl.int64) * (TILES * STEP) + tile * (PANEL * STEP)
+        packed = tl.load(values + ((within // PANEL * (TILES * PANEL) + within % PANEL) * STEP + column))
     return packed
 
 
