@@ -1,10 +1,10 @@
 """What the plugins' Triton kernels become on every GPU that engines are built for; no GPU is needed.
 
-    python benchmarks/cubins.py [--sm 80,90] [--only linear] [--markdown]
+    python benchmarks/cubins.py [--sm 80,90] [--only linear]
 
-compiles them for the shapes of a model of 8 billion parameters (hidden size 4096, MLP 14336, 32 query heads of 128 over 8 key-value
-heads) and of others that are harder (heads of 80 and of 256), and prints registers a thread, shared memory, bytes of local memory a
-thread (spills), and the matrix instruction.
+compiles them for the shapes of a model of 8 billion parameters (hidden size 4096, MLP 14336, 32 query heads of 128 over
+8 key-value heads) and of others that are harder (heads of 80 and of 256), and prints registers a thread, shared memory,
+bytes of local memory a thread (spills), and the matrix instruction.
 """
 
 import argparse
@@ -95,7 +95,7 @@ def attention(heads: int, kv_heads: int, size: int, softcap: float, kind: KvDtyp
         for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads))
     )
     partial = Partial(view("tops", *rows), view("totals", *rows), view("outputs", *rows, Dim(size)))
-    call = AttentionCall("attention", q, k, v, q, None, layer, size**-0.5, softcap, partial)
+    call = AttentionCall("attention", q, k, v, q, None, None, layer, size**-0.5, softcap, 0, 0, partial)
     return call.launches(context)
 
 

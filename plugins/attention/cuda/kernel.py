@@ -54,14 +54,17 @@ class AttentionCall(CudaCall):
     v: View
     out: View
     sinks: View | None
+    slopes: View | None
     layer: CacheLayer
     scale: float
     softcap: float
+    window: int
+    chunk: int
     partial: Partial
 
     def reads(self) -> list[View]:
         scales = self.layer.key_scales, self.layer.value_scales
-        return [view for view in (self.q, self.k, self.v, self.sinks, *scales) if view is not None]
+        return [view for view in (self.q, self.k, self.v, self.sinks, self.slopes, *scales) if view is not None]
 
     def bf16_reads(self) -> list[View]:
         queries = [] if self.layer.dtype is KvDtype.FP32 else [self.q]
@@ -96,8 +99,9 @@ class AttentionCall(CudaCall):
         split = split_of(context.max_seq_len)
         splits = -(-context.max_seq_len // split)
         tile = _tile(layer, group)
+        masks = {"WINDOW": self.window, "CHUNK": self.chunk}
         fixed = self._constants(context) | tile.constants | {"SPLIT": split, "GROUP": group}
-        fixed |= {"SCALE": self.scale, "SOFTCAP": self.softcap, "WINDOW": layer.window}
+        fixed |= {"SCALE": self.scale, "SOFTCAP": self.softcap} | masks
         fixed |= {"Q_TOKEN": self.q.strides[0], "Q_HEAD": self.q.strides[1]}
         ends = {"OUT_TOKEN": self.out.strides[0], "OUT_HEAD": self.out.strides[1]}
         results = {"out": self.out, "sinks": self.sinks}
@@ -106,8 +110,8 @@ class AttentionCall(CudaCall):
         partial = {"tops": self.partial.tops, "totals": self.partial.totals, "outputs": self.partial.outputs}
         sequences, kv_heads = Extent.of(Count.SEQUENCES), Extent(layer.kv_heads)
         decodes, others = When(Count.QUERIES, 1, 1), When(Count.QUERIES, 2)
-        combined = {"HEADS": layer.heads, "DV": layer.v_dim, "WINDOW": layer.window, "SPLIT": split, "SPLITS": splits}
-        combined |= {"BLOCK_DV": fixed["BLOCK_DV"]} | ends
+        combined = {"HEADS": layer.heads, "DV": layer.v_dim, "SPLIT": split, "SPLITS": splits}
+        combined |= {"BLOCK_DV": fixed["BLOCK_DV"]} | ends | masks
         lengths = {key: step[key] for key in ("query_start", "context_length")}
         of_tiles = tiles(self.q.shape[0], tile.rows // group) + sequences
         title = f"{tile.rows} rows x {tile.keys} keys, splits of {split} in one program"
@@ -115,7 +119,7 @@ class AttentionCall(CudaCall):
         return [
             Launch(
                 walk_kernel,
-                {"q": self.q, "sequences": Count.SEQUENCES} | results | cache | step,
+                {"q": self.q, "slopes": self.slopes, "sequences": Count.SEQUENCES} | results | cache | step,
                 (of_tiles, kv_heads),
                 fixed | ends,
                 when=others,
@@ -124,7 +128,7 @@ class AttentionCall(CudaCall):
             ),
             Launch(
                 split_kernel,
-                {"q": self.q} | partial | cache | step,
+                {"q": self.q, "slopes": self.slopes} | partial | cache | step,
                 (sequences, kv_heads, Extent(splits)),
                 fixed | {"HEADS": layer.heads, "SPLITS": splits},
                 when=decodes,
@@ -208,10 +212,6 @@ def _padded(size: int) -> int:
 
 def _lower(lowering: Lowering, node: ir.Node) -> None:
     (q, k, v, sinks, slopes), attributes = parsed(node)
-    if slopes is not None:
-        raise Unsupported("attention with slopes (ALiBi)")
-    if attributes.chunk:
-        raise Unsupported("chunked attention")
     if not attributes.causal:
         raise Unsupported("attention that is not causal")
     queries, keys, values = (_heads(lowering, value) for value in (q, k, v))
@@ -225,7 +225,7 @@ def _lower(lowering: Lowering, node: ir.Node) -> None:
         kv_heads=kv_heads,
         k_dim=keys.shape[2].count,
         v_dim=values.shape[2].count,
-        window=attributes.window,
+        window=min(filter(None, (attributes.window, attributes.chunk)), default=0),
         dtype=KvDtype(config.kv_cache or config.dtype),
         key_scales=key_scales,
         value_scales=value_scales,
@@ -244,9 +244,12 @@ def _lower(lowering: Lowering, node: ir.Node) -> None:
         v=values,
         out=lowering.values.heads(target),
         sinks=lowering.weights.optional_view(sinks),
+        slopes=lowering.weights.optional_view(slopes),
         layer=layer,
         scale=attributes.scale,
         softcap=attributes.softcap,
+        window=attributes.window,
+        chunk=attributes.chunk,
         partial=partial,
     )
     lowering.values.emit(call)

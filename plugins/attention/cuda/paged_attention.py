@@ -9,7 +9,7 @@ merges them (as Flash-Decoding does, but always in one order). Both give the sam
 import triton
 import triton.language as tl
 
-from .softmax import attend_split, finish, merge
+from .softmax import attend_split, finish, first_visible, merge
 
 
 @triton.jit
@@ -35,6 +35,7 @@ def walk_kernel(
     q,
     out,
     sinks,
+    slopes,
     pool,
     token_scales,
     key_scales,
@@ -49,6 +50,7 @@ def walk_kernel(
     SCALE: tl.constexpr,
     SOFTCAP: tl.constexpr,
     WINDOW: tl.constexpr,
+    CHUNK: tl.constexpr,
     Q_TOKEN: tl.constexpr,
     Q_HEAD: tl.constexpr,
     OUT_TOKEN: tl.constexpr,
@@ -88,18 +90,19 @@ def walk_kernel(
         is_row = (row < TOKENS * GROUP) & (token < end)
         position = context - end + token
         queries = load_queries(q, token, query_head, is_row, D, Q_TOKEN, Q_HEAD, BLOCK_D, FP32)
-        first = 0
-        if WINDOW:
-            first = tl.maximum(context - end + token_0 - WINDOW + 1, 0)
+        first = first_visible(context - end + token_0, WINDOW, CHUNK)
         last = context - end + tl.minimum(token_0 + TOKENS, end) - 1
         top = tl.full((ROWS, 1), -float("inf"), tl.float32)
         total = tl.zeros((ROWS, 1), tl.float32)
         output = tl.zeros((ROWS, BLOCK_DV), tl.float32)
+        slope = None
+        if slopes is not None:
+            slope = tl.load(slopes + query_head).to(tl.float32)
         for split in range(first // SPLIT, (last + SPLIT) // SPLIT):
             next_top, next_total, next_output = attend_split(
-                queries, position, pool, token_scales, key_scales, value_scales, block_table + sequence * TABLE_COLUMNS,
-                head, split, first, last, D, DV, SCALE, SOFTCAP, WINDOW, POOL_BLOCK, SCALES_BLOCK, BLOCK_SIZE, KIND,
-                SPLIT, KEYS, BLOCK_D, BLOCK_DV,
+                queries, position, slope, pool, token_scales, key_scales, value_scales,
+                block_table + sequence * TABLE_COLUMNS, head, split, first, last, D, DV, SCALE, SOFTCAP, WINDOW, CHUNK,
+                POOL_BLOCK, SCALES_BLOCK, BLOCK_SIZE, KIND, SPLIT, KEYS, BLOCK_D, BLOCK_DV,
             )  # fmt: skip
             top, total, output = merge(top, total, output, next_top, next_total, next_output)
         sink = None
@@ -113,6 +116,7 @@ def walk_kernel(
 @triton.jit
 def split_kernel(
     q,
+    slopes,
     tops,
     totals,
     outputs,
@@ -130,6 +134,7 @@ def split_kernel(
     SCALE: tl.constexpr,
     SOFTCAP: tl.constexpr,
     WINDOW: tl.constexpr,
+    CHUNK: tl.constexpr,
     Q_TOKEN: tl.constexpr,
     Q_HEAD: tl.constexpr,
     POOL_BLOCK: tl.constexpr,
@@ -151,19 +156,20 @@ def split_kernel(
     """
     sequence, head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     position = tl.load(context_length + sequence) - 1
-    first = 0
-    if WINDOW:
-        first = tl.maximum(position - WINDOW + 1, 0)
+    first = first_visible(position, WINDOW, CHUNK)
     if (split >= first // SPLIT) & (split * SPLIT <= position):
         row = tl.arange(0, ROWS)[:, None]
         query_head = head * GROUP + row
         token = tl.load(query_start + sequence)
         queries = load_queries(q, token, query_head, row < GROUP, D, Q_TOKEN, Q_HEAD, BLOCK_D, FP32)
+        slope = None
+        if slopes is not None:
+            slope = tl.load(slopes + query_head, mask=row < GROUP, other=0.0).to(tl.float32)
         positions = position + tl.zeros((ROWS, 1), tl.int32)
         top, total, output = attend_split(
-            queries, positions, pool, token_scales, key_scales, value_scales, block_table + sequence * TABLE_COLUMNS,
-            head, split, first, position, D, DV, SCALE, SOFTCAP, WINDOW, POOL_BLOCK, SCALES_BLOCK, BLOCK_SIZE, KIND,
-            SPLIT, KEYS, BLOCK_D, BLOCK_DV,
+            queries, positions, slope, pool, token_scales, key_scales, value_scales,
+            block_table + sequence * TABLE_COLUMNS, head, split, first, position, D, DV, SCALE, SOFTCAP, WINDOW, CHUNK,
+            POOL_BLOCK, SCALES_BLOCK, BLOCK_SIZE, KIND, SPLIT, KEYS, BLOCK_D, BLOCK_DV,
         )  # fmt: skip
         at = (sequence.to(tl.int64) * HEADS + query_head) * SPLITS + split
         tl.store(tops + at, top, mask=row < GROUP)
@@ -184,6 +190,7 @@ def combine_kernel(
     HEADS: tl.constexpr,
     DV: tl.constexpr,
     WINDOW: tl.constexpr,
+    CHUNK: tl.constexpr,
     OUT_TOKEN: tl.constexpr,
     OUT_HEAD: tl.constexpr,
     SPLIT: tl.constexpr,
@@ -193,9 +200,7 @@ def combine_kernel(
     """out of each sequence's one token, from what split_kernel wrote: grid (sequences, HEADS)."""
     sequence, head = tl.program_id(0), tl.program_id(1)
     position = tl.load(context_length + sequence) - 1
-    first = 0
-    if WINDOW:
-        first = tl.maximum(position - WINDOW + 1, 0)
+    first = first_visible(position, WINDOW, CHUNK)
     column = tl.arange(0, BLOCK_DV)[None, :]
     top = tl.full((1, 1), -float("inf"), tl.float32)
     total = tl.zeros((1, 1), tl.float32)

@@ -26,9 +26,21 @@ def weight_of(score, top):
 
 
 @triton.jit
+def first_visible(position, WINDOW: tl.constexpr, CHUNK: tl.constexpr):
+    """The first key that the query at `position` sees: of a window, and of the chunk it is in."""
+    first = position * 0
+    if WINDOW:
+        first = tl.maximum(position - WINDOW + 1, first)
+    if CHUNK:
+        first = tl.maximum(position // CHUNK * CHUNK, first)
+    return first
+
+
+@triton.jit
 def attend_split(
     q,
     position,
+    slopes,
     pool,
     token_scales,
     key_scales,
@@ -43,6 +55,7 @@ def attend_split(
     SCALE: tl.constexpr,
     SOFTCAP: tl.constexpr,
     WINDOW: tl.constexpr,
+    CHUNK: tl.constexpr,
     POOL_BLOCK: tl.constexpr,
     SCALES_BLOCK: tl.constexpr,
     BLOCK_SIZE: tl.constexpr,
@@ -55,7 +68,8 @@ def attend_split(
     """The softmax of split number `split` in progress: top [rows, 1], total [rows, 1] and output [rows, BLOCK_DV].
 
     q [rows, BLOCK_D] at `position` [rows, 1], of a tile that sees keys first .. last; total and output are relative
-    to 2^top. `table`: the sequence's blocks; `head`: of keys and values.
+    to 2^top. `slopes` [rows, 1] or None: what scores lose for each token of distance (ALiBi; Press et al., 2022).
+    `table`: the sequence's blocks; `head`: of keys and values.
     """
     ROWS: tl.constexpr = q.shape[0]
     top = tl.full((ROWS, 1), -float("inf"), tl.float32)
@@ -79,9 +93,9 @@ def attend_split(
             scores = tanh(scores * (SCALE / SOFTCAP)) * (SOFTCAP * LOG2_E)
         else:
             scores *= SCALE * LOG2_E
-        seen = tl.trans(key) <= position
-        if WINDOW:
-            seen &= tl.trans(key) > position - WINDOW
+        if slopes is not None:
+            scores -= slopes * LOG2_E * (position - tl.trans(key)).to(tl.float32)
+        seen = (tl.trans(key) <= position) & (tl.trans(key) >= first_visible(position, WINDOW, CHUNK))
         scores = tl.where(seen, scores, -float("inf"))
         highest = tl.maximum(top, tl.max(scores, axis=1, keep_dims=True))
         decay = weight_of(top, highest)
