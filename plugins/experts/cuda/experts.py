@@ -31,7 +31,6 @@ def expert_sums(
     scales,
     zeros,
     expert,
-    output,
     row,
     N: tl.constexpr,
     K: tl.constexpr,
@@ -49,11 +48,11 @@ def expert_sums(
     """W x [BLOCK, ROWS] for one row of x, in the first column; VALUES and SCALES: from an expert to the next."""
     values, scales = shifted(values, expert, VALUES), shifted(scales, expert, SCALES)
     zeros = shifted(zeros, expert, SCALES)
-    rows = row + tl.arange(0, ROWS)[:, None]
+    first = tl.program_id(1) * BLOCK
     sums = tl.zeros((BLOCK, ROWS), tl.float32)
     for part in range(SPLITS):
         sums += part_sums(
-            x, None, values, scales, zeros, output, rows, row + 1, part, N, K, X_ROW, FORMAT, QUANTIZED, QUANTIZED,
+            x, None, values, scales, zeros, first, row, row + 1, part, N, K, X_ROW, FORMAT, QUANTIZED, QUANTIZED,
             GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK, ROWS,
         )  # fmt: skip
     return sums
@@ -104,7 +103,7 @@ def up_kernel(
     output = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[:, None]
     if (expert >= 0) & (expert < EXPERTS):
         sums = expert_sums(
-            x, values, scales, zeros, expert, output, token, N, K, X_ROW, FORMAT, GROUP, INPUT_GROUP, STEP, SPLITS,
+            x, values, scales, zeros, expert, token, N, K, X_ROW, FORMAT, GROUP, INPUT_GROUP, STEP, SPLITS,
             BLOCK, VALUES, SCALES, ROWS,
         )  # fmt: skip
         gate = scaled(
@@ -112,7 +111,7 @@ def up_kernel(
         )  # fmt: skip
         if up_values is not None:
             sums = expert_sums(
-                x, up_values, up_scales, up_zeros, expert, output, token, N, K, X_ROW, FORMAT, GROUP, INPUT_GROUP,
+                x, up_values, up_scales, up_zeros, expert, token, N, K, X_ROW, FORMAT, GROUP, INPUT_GROUP,
                 STEP, SPLITS, BLOCK, VALUES, SCALES, ROWS,
             )  # fmt: skip
             up = scaled(
@@ -161,7 +160,7 @@ def down_kernel(
     output = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[:, None]
     if (expert >= 0) & (expert < EXPERTS):
         sums = expert_sums(
-            inner, values, scales, zeros, expert, output, pair, N, K, X_ROW, FORMAT, GROUP, INPUT_GROUP, STEP, SPLITS,
+            inner, values, scales, zeros, expert, pair, N, K, X_ROW, FORMAT, GROUP, INPUT_GROUP, STEP, SPLITS,
             BLOCK, VALUES, SCALES, ROWS,
         )  # fmt: skip
         found = scaled(
