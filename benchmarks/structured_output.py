@@ -24,7 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -71,7 +71,9 @@ class LlGuidance:
         from enginesmith.runtime.structured_output.grammar_process import LIMITS
         from enginesmith.runtime.structured_output.json_options import JSON_OPTIONS
 
-        grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=JSON_OPTIONS)
+        grammar = LLMatcher.grammar_from_json_schema(
+            json.dumps(schema), overrides=cast("JsonCompileOptions", JSON_OPTIONS)
+        )
         limits = LLParserLimits(**LIMITS, verbose_errors=False)
         matcher = LLMatcher(self.vocabulary, grammar, log_level=0, limits=limits)
         if matcher.is_error():

@@ -28,7 +28,7 @@ from tiny_models import write_checkpoint
 
 import enginesmith.builder.quantize.quantize
 import enginesmith.recipes.runner
-import enginesmith.runtime.llm
+import enginesmith.runtime.engine_dir
 from enginesmith.cli import start
 
 COMPILER = """#!/bin/sh
@@ -129,7 +129,7 @@ def engine_state(folder: Path) -> str | None:
     """A digest of an engine, None where there is none. Raises EngineError for one that is not whole."""
     if not folder.exists():
         return None
-    enginesmith.runtime.llm.open_engine(folder)
+    enginesmith.runtime.engine_dir.open_engine(folder)
     return hashlib.sha256((folder / "engine.json").read_bytes()).hexdigest()
 
 

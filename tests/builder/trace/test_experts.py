@@ -1,5 +1,7 @@
 """What experts do with their gates is recognised by what they compute."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -14,7 +16,7 @@ from enginesmith.plugins.experts.gate import Gate
 from enginesmith.plugins.linear.activation_function import ActivationFunction
 
 
-def made(kind: type[nn.Module], model_type: str, **options: object) -> nn.Module:
+def made(kind: Any, model_type: str, **options: Any) -> nn.Module:
     with torch.device("meta"):
         return kind(CONFIG_MAPPING[model_type](**options))
 

@@ -1,4 +1,4 @@
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -28,7 +28,9 @@ def test_masks_for_packed_sequences_are_seen_through():
 
 def test_two_windows_give_the_narrower():
     both = masking_utils.and_masks(masking_utils.sliding_window_overlay(7), masking_utils.sliding_window_overlay(3))
-    assert describe_mask(both).window == 3
+    described = describe_mask(both)
+    assert described is not None
+    assert described.window == 3
 
 
 @pytest.mark.parametrize(
@@ -54,14 +56,14 @@ def test_other_masks_are_not_understood(function):
     ],
 )
 def test_a_mask_that_is_computed_with_is_the_one_of_eager_attention(function):
-    sizes = {"batch_size": 1, "q_length": 11, "kv_length": 11}
-    mask = lazy_mask(mask_function=function, config=None, **sizes)
+    sizes: dict[str, Any] = {"batch_size": 1, "q_length": 11, "kv_length": 11}
+    mask = cast(torch.Tensor, lazy_mask(mask_function=function, config=None, **sizes))
     expected = masking_utils.eager_mask(mask_function=function, **sizes)
     assert torch.equal(mask + torch.zeros(1), expected)
-    assert torch.equal(torch.zeros(1) + cast(torch.Tensor, mask), expected)
+    assert torch.equal(torch.zeros(1) + mask, expected)
     assert torch.equal(mask[:, :, 2:], expected[:, :, 2:])
     assert torch.equal(mask.to(torch.bool), expected.to(torch.bool))
-    assert torch.equal(torch.where(cast(torch.Tensor, mask < 0), 1, 0), torch.where(expected < 0, 1, 0))
+    assert torch.equal(torch.where(mask < 0, 1, 0), torch.where(expected < 0, 1, 0))
 
 
 def test_a_mask_that_is_trimmed_stays_as_it_is():

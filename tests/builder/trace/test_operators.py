@@ -65,5 +65,5 @@ def test_an_operator(operation: Operation) -> None:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
         model.embed.weight = nn.Parameter(torch.empty(16, 8), requires_grad=False)
-    network = type("Network", (), {"graph": convert(export(model, mode), {})})
+    network = type("Network", (), {"graph": convert(export(model, mode, 16), {})})
     np.testing.assert_allclose(run(network, weights, inputs, [6]), expected, rtol=1e-5, atol=1e-6)

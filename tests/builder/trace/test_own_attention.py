@@ -87,7 +87,10 @@ def test_slopes(of_keys):
         return causal(s + slopes[:, None, None] * steps)
 
     node = attention_of(scores)
-    assert node.inputs[4].const_value.numpy() == pytest.approx(slopes.numpy(), rel=1e-6)
+    given = node.inputs[4]
+    assert given is not None
+    assert given.const_value is not None
+    assert given.const_value.numpy() == pytest.approx(slopes.numpy(), rel=1e-6)
 
 
 @pytest.mark.parametrize(

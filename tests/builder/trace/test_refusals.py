@@ -173,7 +173,10 @@ def test_every_other_element_is_written():
         return y
 
     graph = network_of(operation)
-    assert next(node for node in graph if node.op_type == "Concat").inputs[0].shape[-1] == 1
+    first = next(node for node in graph if node.op_type == "Concat").inputs[0]
+    assert first is not None
+    assert first.shape is not None
+    assert first.shape[-1] == 1
 
 
 def test_the_text_part_of_a_model_that_sees_images_is_traced():

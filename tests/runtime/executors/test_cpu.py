@@ -87,8 +87,8 @@ def test_an_option_that_the_sampler_is_too_old_for(executor: CpuExecutor, monkey
     assert executor._sampler.is_current
     monkeypatch.setattr(executor._sampler, "_known_size", EsSample.no_repeat_ngram_size.offset)
     executor.step([whole(array("i", [1]))], [0])
-    for options in ({}, {"top_k": 4, "logprobs": 1}):
-        sampling = SequenceSampling(SamplingParams(**options), 0, array("i", [1]), 1)
+    for params in (SamplingParams(), SamplingParams(top_k=4, logprobs=1)):
+        sampling = SequenceSampling(params, 0, array("i", [1]), 1)
         executor.sample([Draw(0, sampling, 1)])
     sampling = SequenceSampling(SamplingParams(no_repeat_ngram_size=2), 0, array("i", [1]), 1)
     with pytest.raises(RequestError, match="no_repeat_ngram_size: the engine's sampler is older than this option"):
