@@ -71,9 +71,8 @@ class LlGuidance:
         from enginesmith.runtime.structured_output.grammar_process import LIMITS
         from enginesmith.runtime.structured_output.json_options import JSON_OPTIONS
 
-        grammar = LLMatcher.grammar_from_json_schema(
-            json.dumps(schema), overrides=cast("JsonCompileOptions", JSON_OPTIONS)
-        )
+        options = cast(Any, JSON_OPTIONS)
+        grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=options)
         limits = LLParserLimits(**LIMITS, verbose_errors=False)
         matcher = LLMatcher(self.vocabulary, grammar, log_level=0, limits=limits)
         if matcher.is_error():
