@@ -66,5 +66,9 @@ def _write(line: str, *, err: bool = False) -> None:
 
 
 class _Warnings(logging.Handler):
+    """Warnings as lines of our own; a fault of ours with its traceback, for whoever is to mend it."""
+
     def emit(self, record: logging.LogRecord) -> None:
         say(f"{record.levelname.lower()}: {record.getMessage()}", err=True)
+        if record.exc_info:
+            say(logging.Formatter().formatException(record.exc_info), err=True)

@@ -75,6 +75,8 @@ class Admission:
         if isinstance(prompt, str):
             token_ids = self.checked_ids(self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens))
         else:
+            if isinstance(prompt, list | tuple) and len(prompt) >= self._max_seq_len:
+                self._max_output(len(prompt), params)  # before each of them is looked at
             token_ids = self.checked_ids(prompt)
         max_output = self._max_output(len(token_ids), params)
         params.check_vocabulary(self._vocab_size)

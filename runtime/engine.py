@@ -48,11 +48,14 @@ class Engine:
         return bool(self.scheduler.unfinished)
 
     def add(self, requests: Sequence[Request]) -> None:
-        """Queue the sequences of a prompt: the first at once, the others when they can share what it computes."""
+        """Queue the sequences of a prompt: the first at once, the others when they can share what it computes.
+
+        What is told of the prompt comes of the first, and so before all outputs.
+        """
         leader, *others = requests
         self.scheduler.add(leader)
         for request in others:
-            if self.kv.shares_prefixes:
+            if self.kv.shares_prefixes or leader.prompt_logprobs is not None:
                 self.scheduler.hold(request, leader)
             else:
                 self.scheduler.add(request)

@@ -17,6 +17,9 @@ _SAME = (
 )
 
 
+_MAX_BAD_WORD = 1000  # characters: they are made tokens of while other requests wait
+
+
 def sampling_params(
     body: GenerationBody,
     service: Service,
@@ -37,6 +40,11 @@ def sampling_params(
         raise ParameterError("prompt_logprobs", "goes without stream: set that to false, or leave prompt_logprobs out")
     values = {name: value for name in _SAME if (value := getattr(body, name)) is not None}
     if body.logit_bias is not None:
+        if len(body.logit_bias) > (most := service.engine.manifest.model.vocab_size):
+            raise ParameterError(
+                "logit_bias",
+                f"may hold each of the vocabulary's {most} tokens once, got {len(body.logit_bias)} entries",
+            )
         values["logit_bias"] = {_token(key): bias for key, bias in body.logit_bias.items()}
     if logprobs is not None:
         values["logprobs"] = logprobs
@@ -55,6 +63,10 @@ def _check_caps(
     for name, values in (("stop", stop), ("stop_token_ids", body.stop_token_ids), ("bad_words", body.bad_words)):
         if values is not None and len(values) > options.max_stop:
             raise ParameterError(name, f"may hold {options.max_stop} on this server (--max-stop), got {len(values)}")
+    for index, word in enumerate(body.bad_words or ()):
+        if len(word) > _MAX_BAD_WORD:
+            limit = f"must have at most {_MAX_BAD_WORD} characters on this server, got {len(word)}"
+            raise ParameterError(f"bad_words[{index}]", limit)
     asked = {renamed.get("logprobs", "logprobs"): logprobs, "prompt_logprobs": body.prompt_logprobs}
     for name, value in asked.items():
         if value is not None and value > options.max_logprobs:

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from .common import GenerationBody
+from .common import GenerationBody, Items
 
 
 class ChatBody(GenerationBody):
@@ -22,14 +22,14 @@ class ChatBody(GenerationBody):
         "best_of": ((1,), "ask for n outputs and choose among them yourself"),
     }
 
-    messages: list[dict[str, Any]] = Field(min_length=1)
+    messages: Items[dict[str, Any]] = Field(min_length=1)
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: int | None = None
     tools: Any = None
     tool_choice: Any = None
     parallel_tool_calls: Any = None
-    documents: list[dict[str, Any]] | None = None
+    documents: Items[dict[str, Any]] | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool = True

@@ -5,11 +5,21 @@ is not given, or null, takes the engine's default. Unknown fields are ignored, a
 lacks are refused, for they would change the answer.
 """
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, model_validator
 
 from ...errors import ParameterError, shown
+
+T = TypeVar("T")
+
+
+class _FirstError(FailFast):
+    __hash__ = object.__hash__  # which unions ask for
+
+
+Items = Annotated[list[T], _FirstError()]
+"""A list of which the first wrong item is told: one error for each of some millions would take minutes and gigabytes."""
 
 
 class Body(BaseModel):
@@ -56,11 +66,11 @@ class GenerationBody(Body):
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: dict[str, Any] | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    bad_words: list[str] | None = None
+    stop: str | Items[str] | None = None
+    stop_token_ids: Items[int] | None = None
+    bad_words: Items[str] | None = None
     no_repeat_ngram_size: int | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from .common import GenerationBody
+from .common import GenerationBody, Items
 
 
 class CompletionBody(GenerationBody):
@@ -16,7 +16,7 @@ class CompletionBody(GenerationBody):
         "prompt_embeds": ((), "give text or token ids"),
     }
 
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: str | Items[str] | Items[int] | Items[Items[int]]
     echo: bool = False
     logprobs: int | None = None
     add_special_tokens: bool = True

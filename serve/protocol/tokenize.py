@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .common import Body
+from .common import Body, Items
 
 
 class TokenizeBody(Body):
@@ -10,7 +10,7 @@ class TokenizeBody(Body):
 
     model: str | None = None
     prompt: str | None = None
-    messages: list[dict[str, Any]] | None = None
+    messages: Items[dict[str, Any]] | None = None
     tools: Any = None
     add_special_tokens: bool | None = None
     add_generation_prompt: bool = True
@@ -23,5 +23,5 @@ class DetokenizeBody(Body):
     """Token ids."""
 
     model: str | None = None
-    tokens: list[int]
+    tokens: Items[int]
     skip_special_tokens: bool = False

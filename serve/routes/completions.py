@@ -15,7 +15,7 @@ from ...runtime.outputs import CompletionOutput, FinishReason, RequestOutput
 from ..engine_errors import as_answers
 from ..generation import Generation, Prompt, prepare
 from ..json_response import JsonResponse
-from ..logprobs import completion_logprobs, prompt_logprobs
+from ..logprobs import Entries, completion_logprobs, prompt_logprobs
 from ..protocol.completions import CompletionBody
 from ..response_format import structured_outputs
 from ..sampling import sampling_params
@@ -70,6 +70,7 @@ class _Answer:
         self._prompt_only = body.echo and body.max_tokens == 0
         self._n = body.n or 1
         self._choices: dict[int, _Choice] = {}
+        self._prompt_logprobs: dict[int, Entries] = {}  # told with a prompt's first output alone
         self._common = {
             "id": generation.request_id,
             "object": "text_completion",
@@ -119,7 +120,7 @@ class _Answer:
             text = self._prompt_text(prompt) + text
             token_ids = [*result.prompt_token_ids, *token_ids]
             if self._body.logprobs is not None:
-                logprobs = [*(result.prompt_logprobs or ()), *logprobs]
+                logprobs = [*self._prompt_logprobs.setdefault(prompt, result.prompt_logprobs or ()), *logprobs]
         told.echoed = True
         choice: dict[str, Any] = {
             "index": index,
@@ -133,7 +134,10 @@ class _Answer:
             told.characters += sum(map(len, found["tokens"]))
             choice["logprobs"] = found
         if self._body.return_token_ids:
-            choice |= {"token_ids": output.token_ids, "prompt_token_ids": result.prompt_token_ids}
+            choice |= {
+                "token_ids": [] if self._prompt_only else output.token_ids,
+                "prompt_token_ids": result.prompt_token_ids,
+            }
         return choice
 
     def _prompt_text(self, index: int) -> str:

@@ -69,6 +69,21 @@ stream([CompletionOutput(text, [1])])
     assert b"[bold red]packing[/] [/] a\\x1b]0;" in written
 
 
+def test_a_fault_is_told_with_its_traceback() -> None:
+    code = """
+import logging
+from enginesmith.cli.terminal import prepare
+prepare()
+try:
+    [][1]
+except IndexError:
+    logging.getLogger("enginesmith.serve").exception("a request failed")
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr.splitlines()
+    assert told[:2] == ["error: a request failed", "Traceback (most recent call last):"]
+    assert told[-1] == "IndexError: list index out of range"
+
+
 def test_model_text_is_raw_in_a_pipe(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     stream([CompletionOutput("\x1b[1m", [1])])
     assert capsysbinary.readouterr().out == b"\x1b[1m\n"

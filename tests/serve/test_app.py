@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -198,3 +199,37 @@ def test_metrics_are_prometheus(make_api: MakeApi) -> None:
         "200": 1
     }
     assert {"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"} <= set(families)
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "item"),
+    [
+        (COMPLETIONS, "prompt", None),
+        (COMPLETIONS, "stop", 1),
+        (COMPLETIONS, "stop_token_ids", "x"),
+        (COMPLETIONS, "bad_words", 1),
+        ("/v1/chat/completions", "messages", 1),
+        ("/detokenize", "tokens", "x"),
+    ],
+)
+def test_of_many_wrong_items_one_is_told(api: Api, path: str, field: str, item: object) -> None:
+    """An error of each would be some gigabytes of them, and minutes in which no other request is answered."""
+    base = {"messages": [{"role": "user", "content": "a"}]} if "chat" in path else PROMPT
+    began = time.perf_counter()
+    answer = api.post(path, base | {field: [item] * 100_000})
+    assert time.perf_counter() - began < 2
+    assert answer.status_code == 400
+    assert _error(answer)["param"].partition("[")[0] == field
+
+
+def test_what_would_keep_others_waiting_is_refused_at_once(api: Api) -> None:
+    size = api.llm.manifest.model.vocab_size
+    bodies: dict[str, Any] = {
+        "logit_bias": {"logit_bias": {str(token): 0 for token in range(size + 1)}},
+        "bad_words[1]": {"bad_words": ["a", "b" * 1001]},
+        "prompt": {"prompt": [size] * api.llm.manifest.limits.max_seq_len},
+    }
+    for param, body in bodies.items():
+        answer = api.post(COMPLETIONS, PROMPT | body)
+        assert (answer.status_code, _error(answer)["param"]) == (400, param)
+    assert "shorten the prompt" in _error(answer)["message"]

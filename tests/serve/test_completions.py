@@ -136,6 +136,16 @@ def test_log_probabilities_of_the_prompt(api: Api) -> None:
     assert found == values
 
 
+def test_the_prompts_log_probabilities_are_streamed_before_each_output(api: Api) -> None:
+    body = {"prompt": ["abc", "the quick"], "echo": True, "logprobs": 1, "n": 2, **GREEDY}
+    whole = api.post(PATH, body).json()["choices"]
+    events = [event["choices"][0] for event in api.stream(PATH, body)]
+    for choice in whole:
+        pieces = [event["logprobs"] for event in events if event["index"] == choice["index"]]
+        for name, values in choice["logprobs"].items():
+            assert [value for piece in pieces for value in piece[name]] == values
+
+
 def test_several_outputs_of_a_prompt(api: Api) -> None:
     body = {"prompt": ["abc", "xyz"], "n": 3, "temperature": 1.0, "seed": 5, "max_tokens": 8, "ignore_eos": True}
     answer = api.post(PATH, body).json()
@@ -151,8 +161,10 @@ def test_several_outputs_of_a_prompt(api: Api) -> None:
 
 
 def test_the_prompt_alone(api: Api) -> None:
-    answer = api.post(PATH, {"prompt": "abc", "echo": True, "max_tokens": 0}).json()
-    assert (answer["choices"][0]["text"], answer["choices"][0]["finish_reason"]) == ("abc", "length")
+    body = {"prompt": "abc", "echo": True, "max_tokens": 0, "return_token_ids": True, "ignore_eos": True}
+    answer = api.post(PATH, body).json()
+    (choice,) = answer["choices"]
+    assert (choice["text"], choice["finish_reason"], choice["token_ids"]) == ("abc", "length", [])
     assert answer["usage"]["completion_tokens"] == 0
 
 
