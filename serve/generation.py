@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,8 @@ from .engine_errors import as_answers
 from .service import Service
 
 _LONG = 2000  # characters that are worth a thread
+
+_COMPILERS = ThreadPoolExecutor(2, "enginesmith-forms")  # of their own: chats wait for no form that takes seconds
 
 Prompt = str | list[int]
 Piece = tuple[int, RequestOutput]
@@ -113,7 +116,8 @@ class Generation:
 async def prepare(service: Service, params: SamplingParams) -> None:
     """Compile the form that outputs are held to, if there is one, while other requests go on."""
     if params.structured_outputs is not None:
-        await asyncio.to_thread(service.engine.compile_form, params.structured_outputs)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(_COMPILERS, service.engine.compile_form, params.structured_outputs)
 
 
 def _add(result: RequestOutput, added: RequestOutput) -> None:

@@ -1,6 +1,7 @@
 """From what requests ask for to the constraints of their outputs, for one engine."""
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 _MAX_KEPT = 256
 _MAX_KEPT_BYTES = 4 * MAX_GRAMMAR_BYTES
+_MAX_KEPT_SECONDS = 10.0  # of compiling: what takes long takes memory, some 50 MB a second
 
 
 class GrammarCompiler:
@@ -28,6 +30,7 @@ class GrammarCompiler:
         self._eos_token_ids = eos_token_ids
         self._vocabulary: LLTokenizer | None = None
         self._kept: OrderedDict[GrammarSource, LLMatcher] = OrderedDict()
+        self._seconds: dict[GrammarSource, float] = {}  # that they took, of a processor
         self._lock = threading.Lock()
 
     def compile(self, params: StructuredOutputsParams) -> Callable[[], GrammarConstraint]:
@@ -56,13 +59,19 @@ class GrammarCompiler:
 
         grammar = grammar_process.grammar(source)
         limits = LLParserLimits(**LIMITS, verbose_errors=False)
+        began = time.thread_time()
         matcher = LLMatcher(vocabulary, grammar, log_level=0, limits=limits)
         matcher.compute_bitmask()  # kept for the copies; some grammars prove too complex in it
         if error := matcher.get_error():
             complaint = f"cannot be compiled: {reason(RuntimeError(error))}"
             raise ParameterError(f"structured_outputs.{source.kind}", complaint)
         with self._lock:
-            self._kept[source] = matcher
-            while len(self._kept) > _MAX_KEPT or sum(len(kept.text) for kept in self._kept) > _MAX_KEPT_BYTES:
-                self._kept.popitem(last=False)
+            self._kept[source], self._seconds[source] = matcher, time.thread_time() - began
+            while self._keeps_too_much():
+                del self._seconds[self._kept.popitem(last=False)[0]]
         return matcher
+
+    def _keeps_too_much(self) -> bool:
+        if len(self._kept) > _MAX_KEPT or sum(len(kept.text) for kept in self._kept) > _MAX_KEPT_BYTES:
+            return True
+        return len(self._kept) > 1 and sum(self._seconds.values()) > _MAX_KEPT_SECONDS

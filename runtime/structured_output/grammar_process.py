@@ -12,7 +12,7 @@ from .params import GrammarSource
 _OPTION = "Enable 'coerce_one_of' option to approximate oneOf with anyOf"  # which requests do not have
 
 MAX_SECONDS = 5.0
-MAX_MEMORY = 512 << 20
+MAX_MEMORY = 256 << 20
 
 LIMITS: dict[str, Any] = {"max_lexer_states": 50_000, "max_grammar_size": 200_000}
 """Bounds of llguidance's that are below its own: 100 MB a sequence at most, a second of compiling."""

@@ -9,7 +9,7 @@ import json
 import resource
 from typing import Any
 
-from llguidance import LLMatcher, LLParserLimits
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from llguidance.gbnf_to_lark import any_to_lark
 
 _MAX_COMPLAINT = 500
@@ -25,16 +25,21 @@ def answer(
         grammar = _grammar(kind, text, json_options)
         if thinking is not None:
             grammar = _after_thinking(grammar, *thinking)
-        failed, complaints = LLMatcher.validate_grammar_with_warnings(
-            grammar, limits=LLParserLimits(**limits, verbose_errors=False)
-        )
+        complaint = _complaint(grammar, LLParserLimits(**limits, verbose_errors=False))
     except RecursionError:
         return False, "it is nested too deeply"
     except MemoryError:
         return False, "it needs more memory than it may have"
     except Exception as error:  # the converters', on whatever they are given
         return False, (str(error) or type(error).__name__)[:_MAX_COMPLAINT]
-    return (False, complaints[0][:_MAX_COMPLAINT]) if failed else (True, grammar)
+    return (False, complaint[:_MAX_COMPLAINT]) if complaint else (True, grammar)
+
+
+def _complaint(grammar: str, limits: LLParserLimits) -> str:
+    """What ails a grammar. The library's check builds no lexer, which may be the dearest part by far (of `multipleOf`):
+    so it is compiled, too, for a vocabulary of single bytes."""
+    failed, complaints = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits)
+    return complaints[0] if failed else LLMatcher(LLTokenizer("byte"), grammar, log_level=0, limits=limits).get_error()
 
 
 def _grammar(kind: str, text: str, json_options: Any) -> str:

@@ -1,7 +1,9 @@
 """Answers held to a form, through the `openai` client: a random model's noise is valid then, too."""
 
+import asyncio
 import json
 import re
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Literal
 
@@ -149,3 +151,23 @@ def test_errors_name_the_parameter(make_api: Callable[..., Api], fields: dict[st
     answer = make_api(tool_parser="llama3").post(PATH, {"messages": MESSAGES, "max_tokens": 5} | fields)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"]["param"] == param
+
+
+def test_other_chats_do_not_wait_for_forms_that_compile(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are: they take no thread of those that chats need."""
+    go_on = threading.Event()
+    monkeypatch.setattr(api.llm, "compile_form", lambda form: go_on.wait(20))
+    plain = {"messages": MESSAGES, "max_tokens": 1}
+    held = plain | {"structured_outputs": {"regex": "a"}}
+
+    async def race() -> tuple[int, list[int]]:
+        waiting = [asyncio.create_task(api.client.post(PATH, json=held)) for _ in range(40)]
+        await asyncio.sleep(0.1)
+        try:
+            answer = await asyncio.wait_for(api.client.post(PATH, json=plain), 10)
+            assert not any(task.done() for task in waiting)
+        finally:
+            go_on.set()
+        return answer.status_code, [answer.status_code for answer in await asyncio.gather(*waiting)]
+
+    assert api.run(race()) == (200, [200] * 40)

@@ -37,6 +37,12 @@ def test_what_was_compiled_is_kept(byte_level: GrammarModel, monkeypatch: pytest
     for pattern in ["b1", "b2", "b1"]:
         compiler.compile(_regex(pattern))
     assert asked[4:] == ["b1", "b2", "b1"]
+    monkeypatch.undo()
+    monkeypatch.setattr(grammar_process, "grammar", count)
+    monkeypatch.setattr(module, "_MAX_KEPT_SECONDS", 0.0)
+    for pattern in ["c1", "c1", "c2", "c1"]:
+        compiler.compile(_regex(pattern))
+    assert asked[7:] == ["c1", "c2", "c1"]
 
 
 def test_threads_share_it(byte_level: GrammarModel) -> None:

@@ -43,6 +43,7 @@ HOSTILE = {
     "many": {"json": {"enum": [f"value number {at}" for at in range(12000)]}},
     "long": {"json": {"type": "string", "minLength": 10**6, "maxLength": 10**9}},
     "range": {"json": {"type": "number", "minimum": -1.2345e-200, "maximum": 1.2345e200}},
+    "divisor": {"json": {"type": "integer", "multipleOf": 49999}},
     "remote": {"json": {"$ref": "http://127.0.0.1:1/schema.json"}},
     "repeats": {"regex": "((((a|b){1,1000}){1,1000}){1,1000}){1,1000}"},
     "parentheses": {"regex": "(" * 9999 + "a" + ")" * 9999},
@@ -75,6 +76,23 @@ def test_what_a_schema_may_not_say(process: GrammarProcess) -> None:
             process.grammar(StructuredOutputsParams(json=schema).source)
         assert f"structured_outputs.json: cannot be compiled: {complaint}" in str(error.value)
         assert "\n" not in str(error.value)
+
+
+def test_what_the_lexer_takes_is_bounded(process: GrammarProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only compiling shows it, and the server would be the first to compile."""
+    process.grammar(StructuredOutputsParams(regex="a").source)
+    monkeypatch.setattr(module, "MAX_SECONDS", 0.1)
+    for divisor in (999983, 999979):
+        with pytest.raises(ParameterError, match=r"json: takes more than 0\.1 seconds to compile: simplify it"):
+            process.grammar(StructuredOutputsParams(json={"type": "integer", "multipleOf": divisor}).source)
+        monkeypatch.undo()
+        process.grammar(StructuredOutputsParams(regex="a").source)
+        monkeypatch.setattr(module, "MAX_SECONDS", 0.1)
+
+
+def test_a_token_by_name_is_refused(process: GrammarProcess) -> None:
+    with pytest.raises(ParameterError, match="unknown special token"):
+        process.grammar(StructuredOutputsParams(grammar='start: <|im_start|> "a"').source)
 
 
 def test_time_is_bounded(process: GrammarProcess, monkeypatch: pytest.MonkeyPatch) -> None:
