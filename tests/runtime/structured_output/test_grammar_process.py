@@ -39,7 +39,7 @@ HOSTILE = {
     "product": {
         "json": {"allOf": [{"anyOf": [{"properties": {f"{i}_{j}": {}}} for i in range(9)]} for j in range(12)]},
     },
-    "wide": {"json": {"properties": {f"property {at}": {"type": "string"} for at in range(6000)}}},
+    "wide": {"json": {"properties": {f"property {at}": {"type": "string"} for at in range(2000)}}},
     "many": {"json": {"enum": [f"value number {at}" for at in range(12000)]}},
     "long": {"json": {"type": "string", "minLength": 10**6, "maxLength": 10**9}},
     "range": {"json": {"type": "number", "minimum": -1.2345e-200, "maximum": 1.2345e200}},
