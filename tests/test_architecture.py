@@ -87,14 +87,17 @@ def _inside(parts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _may_import(module: tuple[str, ...], target: tuple[str, ...]) -> bool:
-    """Both inside the package. A plugin's folder for a target lies higher than the plugin: above lowering, below the
-    target itself.
+    """Both inside the package. A plugin's lower.py lies higher than the plugin, above lowering; its folder for a target
+    lies above lower.py, below the target itself.
     """
     folder, plugin_target = module[0], _target_of_plugin(module)
-    if plugin_target and target[0] == "builder":
-        of_target = target[1:3] == ("targets", plugin_target) and target[3:4] == ("source",)
+    is_above_lowering = plugin_target is not None or _lowers_for_all_targets(module)
+    if target[0] == "plugins" and target[2:3] == ("lower",):
+        return is_above_lowering
+    if is_above_lowering and target[0] == "builder":
+        of_target = target[1:4] == ("targets", plugin_target, "source")
         return of_target or target[1] in {"lowering", "passes"}
-    if plugin_target and target[0] in {"runtime", "quantization"}:
+    if is_above_lowering and target[0] in {"runtime", "quantization"}:
         return True
     if folder in {"plugins", "checkpoint"} and target[:2] in DEFINITIONS:
         return True
@@ -104,6 +107,11 @@ def _may_import(module: tuple[str, ...], target: tuple[str, ...]) -> bool:
 def _target_of_plugin(module: tuple[str, ...]) -> str | None:
     """The target, of a module of a plugin's folder for one: plugins/NAME/TARGET/..."""
     return module[2] if module[0] == "plugins" and len(module) > 3 else None
+
+
+def _lowers_for_all_targets(module: tuple[str, ...]) -> bool:
+    """Whether a module is plugins/NAME/lower.py."""
+    return module[0] == "plugins" and module[2:] == ("lower.py",)
 
 
 def test_imports_run_one_way() -> None:
@@ -155,7 +163,8 @@ def test_heavy_libraries_stay_in_the_builder_and_the_checkpoint() -> None:
     wrong = {}
     for path in _modules():
         module = path.relative_to(ROOT).parts
-        folder = "builder" if _target_of_plugin(module) or module[:2] == ("plugins", "cuda") else module[0]
+        is_above_lowering = _target_of_plugin(module) is not None or _lowers_for_all_targets(module)
+        folder = "builder" if is_above_lowering or module[:2] == ("plugins", "cuda") else module[0]
         if found := {target[0] for target in _imports(path)} & HEAVY - MAY_IMPORT_HEAVY.get(folder, set()):
             wrong[_relative(path)] = found
     assert not wrong
