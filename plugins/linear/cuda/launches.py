@@ -6,7 +6,6 @@ from ....builder.lowering.dims import Dim, Symbol
 from ....builder.lowering.program import LinearWeight
 from ....builder.lowering.values import Values
 from ....builder.lowering.views import DType, View
-from ....builder.lowering.work import Work
 from ....builder.targets.cuda.source.call import (
     Context,
     Extent,
@@ -70,12 +69,6 @@ def rounds_inputs(weight: LinearWeight) -> bool:
     """Whether the first that is done to inputs is to round them to bf16."""
     scheme = weight.scheme
     return scheme.weight.type is not WeightType.FP32 and scheme.activation is ActivationScheme.NONE
-
-
-def matrix_work(weight: LinearWeight, rows: Dim) -> Work:
-    """The arithmetic of a step."""
-    ops = 2 * weight.n * weight.k * len(weight.sources) * rows.count
-    return Work(logits_ops=ops) if rows.symbol is Symbol.ROWS else Work(token_ops=ops)
 
 
 def matrix_launches(

@@ -1,0 +1,67 @@
+"""GatedMLP as a call, for any target."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import onnx_ir as ir
+
+from ...builder.lowering.dims import Dim
+from ...builder.lowering.kernels import Kernel
+from ...builder.lowering.lowering import Lowering
+from ...builder.lowering.nodes import parsed, path_of
+from ...builder.lowering.program import Call, LinearWeight
+from ...builder.lowering.values import Values
+from ...builder.lowering.views import View
+from ...builder.lowering.work import Work
+from ..linear.activation_function import ActivationFunction
+from ..linear.lower import matrix_work
+
+
+@dataclass
+class GatedMlp(Call):
+    """y [M, N] = act(x Wg^T + gate_bias) * (x Wu^T + up_bias)."""
+
+    x: View
+    weight: LinearWeight
+    gate_bias: View | None
+    up_bias: View | None
+    activation: ActivationFunction
+    y: View
+    rows: Dim
+
+    def reads(self) -> list[View]:
+        return [view for view in (self.x, self.gate_bias, self.up_bias) if view is not None]
+
+    def writes(self) -> list[View]:
+        return [self.y]
+
+    def work(self) -> Work:
+        return matrix_work(self.weight, self.rows)
+
+    def allocate(self, values: Values) -> None:
+        """Take the memory that a target's kernels need beside that of inputs and results."""
+
+
+def kernels(call: type[GatedMlp]) -> tuple[Kernel, ...]:
+    """The kernels of a target, whose calls are made by `call`."""
+    return (Kernel("GatedMLP", partial(_lower, call)),)
+
+
+def _lower(call: type[GatedMlp], lowering: Lowering, node: ir.Node) -> None:
+    (x, gate, up, gate_bias, up_bias), attributes = parsed(node)
+    values, weights, out = lowering.values, lowering.weights, node.outputs[0]
+    rows = values.matrix(values.view(x))
+    y = values.new(out)
+    made = call(
+        name=path_of(node),
+        x=rows,
+        weight=weights.linear([weights.matrix(gate), weights.matrix(up)]),
+        gate_bias=weights.optional_view(gate_bias),
+        up_bias=weights.optional_view(up_bias),
+        activation=attributes.activation,
+        y=values.matrix(y),
+        rows=rows.shape[0],
+    )
+    made.allocate(values)
+    values.emit(made)
+    values.assign(out, y)

@@ -1,0 +1,87 @@
+"""Linear as a call, for any target; GatedMLP and embeddings share of it what concerns matrices."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import onnx_ir as ir
+
+from ...builder.lowering.dims import Dim, Symbol
+from ...builder.lowering.kernels import Kernel
+from ...builder.lowering.lowering import Lowering
+from ...builder.lowering.nodes import int_attribute, parsed, path_of
+from ...builder.lowering.program import Call, LinearWeight
+from ...builder.lowering.values import Values
+from ...builder.lowering.views import View
+from ...builder.lowering.work import Work
+from ...builder.passes.head import makes_logits
+from ...builder.passes.router import is_router
+from .activation_function import ActivationFunction
+
+
+@dataclass
+class Linear(Call):
+    """y [M, N] = act(x W^T + bias) + residual."""
+
+    x: View
+    weight: LinearWeight
+    bias: View | None
+    residual: View | None
+    activation: ActivationFunction
+    y: View
+    rows: Dim
+
+    def reads(self) -> list[View]:
+        return [view for view in (self.x, self.bias, self.residual) if view is not None]
+
+    def writes(self) -> list[View]:
+        return [self.y]
+
+    def work(self) -> Work:
+        return matrix_work(self.weight, self.rows)
+
+    def allocate(self, values: Values) -> None:
+        """Take the memory that a target's kernels need beside that of inputs and results."""
+
+
+def kernels(call: type[Linear]) -> tuple[Kernel, ...]:
+    """The kernels of a target, whose calls are made by `call`."""
+    return (Kernel("Linear", partial(_lower, call)),)
+
+
+def _lower(call: type[Linear], lowering: Lowering, node: ir.Node) -> None:
+    (x, weight, bias, residual), attributes = parsed(node)
+    values, weights, out = lowering.values, lowering.weights, node.outputs[0]
+    rows = values.matrix(values.view(x))
+    transposed = bool(attributes.transposed)
+    packed = weights.linear(
+        [weights.matrix(weight)], transposed=transposed, is_head=makes_logits(out), is_router=is_router(out)
+    )
+    y = values.new(out)
+    made = call(
+        name=path_of(node),
+        x=rows,
+        weight=packed,
+        bias=weights.optional_view(bias),
+        residual=None if residual is None else values.matrix(values.view(residual).expand(y.shape)),
+        activation=attributes.activation,
+        y=values.matrix(y),
+        rows=rows.shape[0],
+    )
+    made.allocate(values)
+    values.emit(made)
+    values.assign(out, y)
+
+
+def head_of(lowering: Lowering, weight: ir.Value) -> LinearWeight | None:
+    """The packed form of a weight that makes the logits, whether or not that layer is lowered by now; else None."""
+    for node in weight.consumers():
+        is_weight = node.op_type == "Linear" and node.inputs[1] is weight and not int_attribute(node, "transposed", 0)
+        if is_weight and node in lowering.liveness.needed and makes_logits(node.outputs[0]):
+            return lowering.weights.linear([weight], is_head=True)
+    return None
+
+
+def matrix_work(weight: LinearWeight, rows: Dim) -> Work:
+    """The arithmetic of a step."""
+    ops = 2 * weight.n * weight.k * len(weight.sources) * rows.count
+    return Work(logits_ops=ops) if rows.symbol is Symbol.ROWS else Work(token_ops=ops)
