@@ -1,22 +1,17 @@
 """Experts on NVIDIA GPUs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import onnx_ir as ir
-
 from ....builder.lowering.dims import Dim
-from ....builder.lowering.kernels import Kernel
-from ....builder.lowering.lowering import Lowering
-from ....builder.lowering.nodes import parsed
 from ....builder.lowering.program import LinearWeight
+from ....builder.lowering.values import Values
 from ....builder.lowering.views import View
-from ....builder.lowering.work import Work
 from ....builder.targets.cuda.source.call import Context, CudaCall, Extent, Launch, WeightPart, tiles
 from ...linear.cuda.launches import rounds_inputs
 from ...linear.cuda.packing import LinearLayout, layout_of_weight
 from ...linear.cuda.tactics import constants
-from ..op import ExpertsAttributes
+from ..lower import Experts, kernels
 from .experts import add_kernel, down_kernel, up_kernel
 
 _OUTPUTS, _ROWS = 64, 16
@@ -24,42 +19,38 @@ _ITEM_BYTES = {"*fp32": 4, "*bf16": 2, "*fp16": 2, "*i8": 1, "*u8": 1}
 
 
 @dataclass
-class ExpertsCall(CudaCall):
-    """y [M, H] = the sum over j of weights[m, j] times what the expert indices[m, j] makes of x [M, H].
+class ExpertsCall(Experts, CudaCall):
+    """up_kernel, down_kernel and add_kernel.
 
     inner [pairs, I] and outer [pairs, H] hold what the two projections give for every token and choice.
     """
 
-    x: View
-    indices: View
-    weights: View
-    up: LinearWeight  # gate and up where experts are gated
-    down: LinearWeight
-    biases: tuple[View | None, View | None, View | None]  # of gate, up and down
-    attributes: ExpertsAttributes
-    inner: View
-    outer: View
-    y: View
-    rows: Dim
+    inner: View = field(init=False)
+    outer: View = field(init=False)
+
+    def allocate(self, values: Values) -> None:
+        pairs = self._pairs
+        self.inner = values.allocate("experts_inner", (pairs, Dim(self.up.n)))
+        self.outer = values.allocate("experts_outer", (pairs, Dim(self.down.n)))
 
     def reads(self) -> list[View]:
-        views = (self.x, self.indices, self.weights, self.inner, self.outer, *self.biases)
-        return [view for view in views if view is not None]
+        return [*super().reads(), self.inner, self.outer]
 
     def writes(self) -> list[View]:
-        return [self.inner, self.outer, self.y]
+        return [self.inner, self.outer, *super().writes()]
 
     def bf16_reads(self) -> list[View]:
         inputs = ((self.x, self.up), (self.inner, self.down))
         return [view for view, weight in inputs if rounds_inputs(weight)]
 
-    def work(self) -> Work:
-        matrices = [*self.up.sources, *self.down.sources]
-        return Work(token_ops=2 * self.up.active * len(matrices) * self.up.n * self.up.k * self.rows.count)
+    @property
+    def _pairs(self) -> Dim:
+        """Of tokens and choices."""
+        return Dim(self.rows.count * self.up.active, self.rows.symbol)
 
     def launches(self, context: Context) -> list[Launch]:
         active = self.up.active
-        pairs = tiles(Dim(self.rows.count * active, self.rows.symbol))
+        pairs = tiles(self._pairs)
         routes = {"EXPERTS": self.up.count, "ACTIVE": active, "INDEX_ROW": self.indices.strides[0]}
         gate_bias, up_bias, down_bias = self.biases
         first_bias = gate_bias if len(self.up.sources) == 2 else up_bias
@@ -135,32 +126,4 @@ def _parts(weight: LinearWeight, layout: LinearLayout, matrix: int) -> dict[str,
     }
 
 
-def _lower(lowering: Lowering, node: ir.Node) -> None:
-    (x, indices, weights, gate, up, down, *biases), attributes = parsed(node)
-    values, packed, out = lowering.values, lowering.weights, node.outputs[0]
-    rows = values.matrix(values.view(x))
-    chosen = values.matrix(values.view(indices))
-    active = chosen.shape[1].count
-    first = packed.experts([up] if gate is None else [gate, up], active)
-    second = packed.experts([down], active)
-    pairs = Dim(rows.shape[0].count * active, rows.shape[0].symbol)
-    y = values.new(out)
-    call = ExpertsCall(
-        name=(node.name or "").rpartition("/")[0],
-        x=rows,
-        indices=chosen,
-        weights=values.matrix(values.view(weights)),
-        up=first,
-        down=second,
-        biases=tuple(packed.optional_view(bias) for bias in biases),  # type: ignore[arg-type]
-        attributes=attributes,
-        inner=values.allocate("experts_inner", (pairs, Dim(first.n))),
-        outer=values.allocate("experts_outer", (pairs, Dim(second.n))),
-        y=values.matrix(y),
-        rows=rows.shape[0],
-    )
-    values.emit(call)
-    values.assign(out, y)
-
-
-KERNELS = (Kernel("Experts", _lower),)
+KERNELS = kernels(ExpertsCall)
