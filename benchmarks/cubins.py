@@ -95,7 +95,8 @@ def attention(heads: int, kv_heads: int, size: int, softcap: float, kind: KvDtyp
         for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads))
     )
     partial = Partial(view("tops", *rows), view("totals", *rows), view("outputs", *rows, Dim(size)))
-    call = AttentionCall("attention", q, k, v, q, None, None, layer, size**-0.5, softcap, 0, 0, partial)
+    call = AttentionCall("attention", q, k, v, q, None, None, layer, size**-0.5, softcap, 0, 0)
+    call.partial = partial
     return call.launches(context)
 
 
