@@ -48,7 +48,7 @@ def sampling_params(
         values["logit_bias"] = {_token(key): bias for key, bias in body.logit_bias.items()}
     if logprobs is not None:
         values["logprobs"] = logprobs
-    return service.engine.default_sampling_params.replace(**values, **fields)
+    return service.engine.default_sampling_params.replace(**(values | fields))
 
 
 def _check_caps(

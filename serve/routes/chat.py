@@ -55,7 +55,7 @@ async def chat_completions(body: ChatBody, request: Request, service: Shared) ->
             params = params.replace(structured_outputs=form)
         if service.answers.keeps_special_tokens(tools):
             params = params.replace(skip_special_tokens=False)
-        await prepare(service, params)
+        await while_connected(request, prepare(service, params))
     generation = Generation(
         service, f"chatcmpl-{uuid4().hex}", [prompt], params, body.priority, body.add_special_tokens, renamed, _FIELDS
     )

@@ -43,7 +43,7 @@ async def completions(body: CompletionBody, request: Request, service: Shared) -
         if (form := structured_outputs(body.response_format, body.structured_outputs)) is not None:
             fields["structured_outputs"] = form
         params = sampling_params(body, service, len(prompts), body.logprobs, names, **fields)
-        await prepare(service, params)
+        await while_connected(request, prepare(service, params))
     generation = Generation(
         service, f"cmpl-{uuid4().hex}", prompts, params, body.priority, body.add_special_tokens, names, _FIELDS
     )

@@ -161,7 +161,7 @@ def test_several_outputs_of_a_prompt(api: Api) -> None:
 
 
 def test_the_prompt_alone(api: Api) -> None:
-    body = {"prompt": "abc", "echo": True, "max_tokens": 0, "return_token_ids": True, "ignore_eos": True}
+    body = {"prompt": "abc", "echo": True, "max_tokens": 0, "return_token_ids": True, "min_tokens": 2}
     answer = api.post(PATH, body).json()
     (choice,) = answer["choices"]
     assert (choice["text"], choice["finish_reason"], choice["token_ids"]) == ("abc", "length", [])

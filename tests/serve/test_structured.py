@@ -171,3 +171,28 @@ def test_other_chats_do_not_wait_for_forms_that_compile(api: Api, monkeypatch: p
         return answer.status_code, [answer.status_code for answer in await asyncio.gather(*waiting)]
 
     assert api.run(race()) == (200, [200] * 40)
+
+
+def test_a_client_that_hangs_up_waits_for_no_form(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is the form compiled then, if that has not begun."""
+    go_on, begun = threading.Event(), []
+    monkeypatch.setattr(api.llm, "compile_form", lambda form: (begun.append(form), go_on.wait(20)))
+    held = {"messages": MESSAGES, "max_tokens": 1, "structured_outputs": {"regex": "a"}}
+
+    scope: dict[str, Any] = {"type": "http", "method": "POST", "path": PATH, "query_string": b"", "http_version": "1.1"}
+    scope["headers"] = [(b"content-type", b"application/json")]
+    received = [{"type": "http.disconnect"}, {"type": "http.request", "body": json.dumps(held).encode()}]
+    statuses: list[int] = []
+
+    async def receive() -> Any:
+        return received.pop() if len(received) > 1 else received[0]
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status"))
+
+    try:
+        api.run(asyncio.wait_for(api.app(scope, receive, send), 5))
+    finally:
+        go_on.set()
+    assert statuses[0] == 499
+    assert len(begun) <= 1
