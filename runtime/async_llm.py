@@ -126,6 +126,7 @@ class OutputIterator:
         self.request_id = stream.request_id
         self._stream = stream
         self._loop = loop
+        self._event_loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._ended = False
 
@@ -133,6 +134,8 @@ class OutputIterator:
         return self
 
     async def __anext__(self) -> RequestOutput:
+        if asyncio.get_running_loop() is not self._event_loop:
+            raise RequestError("a request's outputs come on the event loop that it was submitted on: await them there")
         try:
             while not self._ended:
                 if (output := self._stream.take()) is not None:

@@ -155,3 +155,17 @@ def test_event_loops_that_end(toy_engine: Path):
     asyncio.run(llm.drain())
     assert not any(group.used for group in llm.stats().groups)
     llm.close()
+
+
+def test_outputs_are_awaited_where_the_request_was_submitted(toy_engine: Path):
+    async def test(llm: AsyncLLM) -> None:
+        outputs = llm.generate(PROMPTS[0], PARAMS)
+
+        def elsewhere() -> None:
+            with pytest.raises(RequestError, match="event loop that it was submitted on"):
+                asyncio.run(collected(outputs))
+
+        await asyncio.to_thread(elsewhere)
+        assert len((await collected(outputs)).token_ids) == 60
+
+    run(test, toy_engine)
