@@ -46,7 +46,7 @@ def _find(name_or_path: str) -> Path:
     if name_or_path not in shipped():
         near = _nearest(name_or_path, shipped())
         raise RecipeError(
-            f"no recipe is named {name_or_path!r}{near}. There are {', '.join(shipped())}, or give a path"
+            f"no recipe is named {name_or_path!r}{near or '.'} There are {', '.join(shipped())}, or give a path"
         )
     return _SHIPPED / f"{name_or_path}.yaml"
 

@@ -19,12 +19,14 @@ class ServeOptions(Options):
         "its chat template teaches.",
     )
     reasoning_parser: str | None = Field(
-        None, description="The form of its reasoning: think or none; default: what its chat template teaches."
+        None,
+        description="The form of its reasoning: think, seed, magistral or none; default: what its chat template "
+        "teaches.",
     )
     api_key_file: str | None = Field(
         None,
-        description="A file of keys, one a line: every route but /health wants one of them as a bearer token. Also "
-        "from ENGINESMITH_API_KEY.",
+        description="A file of keys, one a line: every route but /health and the files of the page at / wants one "
+        "of them as a bearer token. Also from ENGINESMITH_API_KEY.",
     )
     allowed_origins: tuple[str, ...] = Field(
         (), description="Origin whose web pages may call the server (CORS); repeat it for several, * is any."
