@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from ...linear.cuda.epilogue import activate, scaled
-from ...linear.cuda.matrix import part_sums
+from ...linear.cuda.matrix import whole_sums
 
 QUANTIZED = tl.constexpr(False)
 """Inputs are not."""
@@ -25,13 +25,16 @@ def shifted(pointer, expert, STRIDE: tl.constexpr):
 
 
 @triton.jit
-def expert_sums(
+def projected(
     x,
     values,
     scales,
     zeros,
+    channel_scales,
+    bias,
     expert,
     row,
+    output,
     N: tl.constexpr,
     K: tl.constexpr,
     X_ROW: tl.constexpr,
@@ -43,19 +46,26 @@ def expert_sums(
     BLOCK: tl.constexpr,
     VALUES: tl.constexpr,
     SCALES: tl.constexpr,
+    CHANNELS: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    """W x [BLOCK, ROWS] for one row of x, in the first column; VALUES and SCALES: from an expert to the next."""
-    values, scales = shifted(values, expert, VALUES), shifted(scales, expert, SCALES)
-    zeros = shifted(zeros, expert, SCALES)
-    first = tl.program_id(1) * BLOCK
-    sums = tl.zeros((BLOCK, ROWS), tl.float32)
-    for part in range(SPLITS):
-        sums += part_sums(
-            x, None, values, scales, zeros, first, row, row + 1, part, N, K, X_ROW, FORMAT, QUANTIZED, QUANTIZED,
-            GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK, ROWS,
-        )  # fmt: skip
-    return sums
+    """W x + bias [BLOCK, ROWS] of an expert for one row of x, in the first column, and for `output` [BLOCK, 1].
+
+    VALUES, SCALES, CHANNELS: from an expert's to the next's; CHANNELS of scales of whole outputs.
+    """
+    sums = whole_sums(
+        x, None, shifted(values, expert, VALUES), shifted(scales, expert, SCALES), shifted(zeros, expert, SCALES),
+        tl.program_id(1) * BLOCK, row, row + 1, N, K, X_ROW, FORMAT, QUANTIZED, QUANTIZED, GROUP, INPUT_GROUP, STEP,
+        SPLITS, BLOCK, ROWS,
+    )  # fmt: skip
+    return scaled(sums, shifted(channel_scales, expert, CHANNELS), shifted(bias, expert, N), output, N, UNSCALED)
+
+
+@triton.jit
+def store_first_column(to, pair, output, found, N: tl.constexpr, ROWS: tl.constexpr):
+    """Row `pair` of `to` [pairs, N] is the first column of found [BLOCK, ROWS]."""
+    first = tl.arange(0, ROWS)[None, :] == 0
+    tl.store(to + pair.to(tl.int64) * N + output + first * 0, found, mask=(output < N) & first)
 
 
 @triton.jit
@@ -95,27 +105,21 @@ def up_kernel(
 ):
     """inner [pairs, N] = what goes into the second projection of each token's choices: grid (pairs, output tiles).
 
-    Without `up_values` experts have no gate. CHANNELS: from an expert's scales of whole outputs to the next's.
+    Without `up_values` experts have no gate.
     """
     pair = tl.program_id(0)
     token = pair // ACTIVE
     expert = tl.load(indices + token * INDEX_ROW + pair % ACTIVE)
     output = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[:, None]
     if (expert >= 0) & (expert < EXPERTS):
-        sums = expert_sums(
-            x, values, scales, zeros, expert, token, N, K, X_ROW, FORMAT, GROUP, INPUT_GROUP, STEP, SPLITS,
-            BLOCK, VALUES, SCALES, ROWS,
-        )  # fmt: skip
-        gate = scaled(
-            sums, shifted(channel_scales, expert, CHANNELS), shifted(bias, expert, N), output, N, UNSCALED
+        gate = projected(
+            x, values, scales, zeros, channel_scales, bias, expert, token, output, N, K, X_ROW, FORMAT, GROUP,
+            INPUT_GROUP, STEP, SPLITS, BLOCK, VALUES, SCALES, CHANNELS, ROWS,
         )  # fmt: skip
         if up_values is not None:
-            sums = expert_sums(
-                x, up_values, up_scales, up_zeros, expert, token, N, K, X_ROW, FORMAT, GROUP, INPUT_GROUP,
-                STEP, SPLITS, BLOCK, VALUES, SCALES, ROWS,
-            )  # fmt: skip
-            up = scaled(
-                sums, shifted(up_channel_scales, expert, CHANNELS), shifted(up_bias, expert, N), output, N, UNSCALED
+            up = projected(
+                x, up_values, up_scales, up_zeros, up_channel_scales, up_bias, expert, token, output, N, K, X_ROW,
+                FORMAT, GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK, VALUES, SCALES, CHANNELS, ROWS,
             )  # fmt: skip
             if LIMIT > 0:
                 gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
@@ -123,8 +127,7 @@ def up_kernel(
             found = activate(gate, ACTIVATION) * (up + UP_OFFSET)
         else:
             found = activate(gate, ACTIVATION)
-        first = tl.arange(0, ROWS)[None, :] == 0
-        tl.store(inner + pair.to(tl.int64) * N + output + first * 0, found, mask=(output < N) & first)
+        store_first_column(inner, pair, output, found, N, ROWS)
 
 
 @triton.jit
@@ -159,15 +162,11 @@ def down_kernel(
     expert = tl.load(indices + pair // ACTIVE * INDEX_ROW + pair % ACTIVE)
     output = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)[:, None]
     if (expert >= 0) & (expert < EXPERTS):
-        sums = expert_sums(
-            inner, values, scales, zeros, expert, pair, N, K, X_ROW, FORMAT, GROUP, INPUT_GROUP, STEP, SPLITS,
-            BLOCK, VALUES, SCALES, ROWS,
+        found = projected(
+            inner, values, scales, zeros, channel_scales, bias, expert, pair, output, N, K, X_ROW, FORMAT, GROUP,
+            INPUT_GROUP, STEP, SPLITS, BLOCK, VALUES, SCALES, CHANNELS, ROWS,
         )  # fmt: skip
-        found = scaled(
-            sums, shifted(channel_scales, expert, CHANNELS), shifted(bias, expert, N), output, N, UNSCALED
-        )  # fmt: skip
-        first = tl.arange(0, ROWS)[None, :] == 0
-        tl.store(outer + pair.to(tl.int64) * N + output + first * 0, found, mask=(output < N) & first)
+        store_first_column(outer, pair, output, found, N, ROWS)
 
 
 @triton.jit

@@ -77,6 +77,48 @@ def part_sums(
 
 
 @triton.jit
+def whole_sums(
+    x,
+    x_scales,
+    values,
+    scales,
+    zeros,
+    first,
+    first_row,
+    rows,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    X_ROW: tl.constexpr,
+    FORMAT: tl.constexpr,
+    QUANTIZED: tl.constexpr,
+    FP8_DOT: tl.constexpr,
+    GROUP: tl.constexpr,
+    INPUT_GROUP: tl.constexpr,
+    STEP: tl.constexpr,
+    SPLITS: tl.constexpr,
+    BLOCK_OUTPUTS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+):
+    """The sums of all parts of K."""
+    sums = tl.zeros((BLOCK_OUTPUTS, BLOCK_ROWS), tl.float32)
+    for part in tl.range(SPLITS):
+        sums += part_sums(
+            x, x_scales, values, scales, zeros, first, first_row, rows, part, N, K, X_ROW, FORMAT, QUANTIZED, FP8_DOT,
+            GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK_OUTPUTS, BLOCK_ROWS,
+        )  # fmt: skip
+    return sums
+
+
+@triton.jit
+def added(partial, PART: tl.constexpr, mask, SPLITS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr):
+    """The sum [BLOCK_OUTPUTS, 1] of what lies at `partial`, and PART elements after that, for all parts of K."""
+    sums = tl.zeros((BLOCK_OUTPUTS, 1), tl.float32)
+    for part in tl.range(SPLITS):
+        sums += tl.load(partial + part * PART, mask=mask, other=0.0)
+    return sums
+
+
+@triton.jit
 def walk_kernel(
     x,
     x_scales,
@@ -119,20 +161,16 @@ def walk_kernel(
     first, first_row = tl.program_id(1) * BLOCK_OUTPUTS, tl.program_id(0) * BLOCK_ROWS
     output = first + tl.arange(0, BLOCK_OUTPUTS)[:, None]
     row = first_row + tl.arange(0, BLOCK_ROWS)[None, :]
-    sums = tl.zeros((BLOCK_OUTPUTS, BLOCK_ROWS), tl.float32)
-    for part in tl.range(SPLITS):
-        sums += part_sums(
-            x, x_scales, values, scales, zeros, first, first_row, rows, part, N, K, X_ROW, FORMAT, QUANTIZED, FP8_DOT,
-            GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK_OUTPUTS, BLOCK_ROWS,
-        )  # fmt: skip
+    sums = whole_sums(
+        x, x_scales, values, scales, zeros, first, first_row, rows, N, K, X_ROW, FORMAT, QUANTIZED, FP8_DOT,
+        GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK_OUTPUTS, BLOCK_ROWS,
+    )  # fmt: skip
     up_sums = None
     if up_values is not None:
-        up_sums = tl.zeros((BLOCK_OUTPUTS, BLOCK_ROWS), tl.float32)
-        for part in tl.range(SPLITS):
-            up_sums += part_sums(
-                x, x_scales, up_values, up_scales, up_zeros, first, first_row, rows, part, N, K, X_ROW, FORMAT,
-                QUANTIZED, FP8_DOT, GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK_OUTPUTS, BLOCK_ROWS,
-            )  # fmt: skip
+        up_sums = whole_sums(
+            x, x_scales, up_values, up_scales, up_zeros, first, first_row, rows, N, K, X_ROW, FORMAT, QUANTIZED,
+            FP8_DOT, GROUP, INPUT_GROUP, STEP, SPLITS, BLOCK_OUTPUTS, BLOCK_ROWS,
+        )  # fmt: skip
     finish(
         sums, up_sums, channel_scales, up_channel_scales, bias, up_bias, residual, y, output, row, rows, N,
         Y_ROW, RESIDUAL_ROW, INPUT_SCALE, ACTIVATION,
@@ -214,14 +252,11 @@ def combine_kernel(
     MATRICES: tl.constexpr = 2 if GATED else 1
     rows = units * TIMES
     at = partial + row * N + output
-    sums = tl.zeros((BLOCK_OUTPUTS, 1), tl.float32)
-    for part in tl.range(SPLITS):
-        sums += tl.load(at + part * (MATRICES * MOST_ROWS * N), mask=output < N, other=0.0)
+    PART: tl.constexpr = MATRICES * MOST_ROWS * N
+    sums = added(at, PART, output < N, SPLITS, BLOCK_OUTPUTS)
     up_sums = None
     if GATED:
-        up_sums = tl.zeros((BLOCK_OUTPUTS, 1), tl.float32)
-        for part in tl.range(SPLITS):
-            up_sums += tl.load(at + (part * MATRICES + 1) * (MOST_ROWS * N), mask=output < N, other=0.0)
+        up_sums = added(at + MOST_ROWS * N, PART, output < N, SPLITS, BLOCK_OUTPUTS)
     finish(
         sums, up_sums, channel_scales, up_channel_scales, bias, up_bias, residual, y, output, row, rows, N, Y_ROW,
         RESIDUAL_ROW, INPUT_SCALE, ACTIVATION,
