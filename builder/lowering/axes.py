@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from .dims import Dim, Shape
-from .program import AxisCall, GatherCall, MatMulCall
+from .expressions import Expr
+from .program import AxisCall, GatherCall, LoopCall, MatMulCall
 from .views import View
 
 
@@ -27,6 +28,27 @@ def axes_of(shape: Shape, operands: list[View]) -> list[Axis]:
         else:
             merged.append(axis)
     return symbolic + merged
+
+
+@dataclass(frozen=True)
+class Chain:
+    """An element-wise loop: expressions, each after those it is made of, over `axes`.
+
+    An axis has the strides of `targets`, which the roots are stored through, then of `leaves`, which are read.
+    """
+
+    exprs: list[Expr]
+    targets: list[View]
+    leaves: list[View]
+    axes: list[Axis]
+
+
+def chain_of(call: LoopCall) -> Chain:
+    """What is computed once for each element, whatever its outputs share."""
+    exprs = list({id(expr): expr for _, root in call.outputs for expr in root.walk()}.values())
+    targets = [view for view, _ in call.outputs]
+    leaves = list(dict.fromkeys(arg for expr in exprs for arg in expr.args if isinstance(arg, View)))
+    return Chain(exprs, targets, leaves, axes_of(max((view.shape for view in targets), key=len), targets + leaves))
 
 
 def axis_operands(call: AxisCall) -> list[View]:

@@ -11,6 +11,7 @@ from ....lowering.axes import (
     Axis,
     axes_of,
     axis_operands,
+    chain_of,
     elements_operands,
     gather_operands,
     matmul_operands,
@@ -89,10 +90,8 @@ class Nest:
 
 def _loop(call: LoopCall, out: Writer) -> None:
     """Element-wise chains: every intermediate result stays in a register."""
-    exprs = list({id(expr): expr for _, root in call.outputs for expr in root.walk()}.values())
-    targets = [view for view, _ in call.outputs]
-    leaves = list(dict.fromkeys(arg for expr in exprs for arg in expr.args if isinstance(arg, View)))
-    axes = axes_of(max((view.shape for view in targets), key=len), targets + leaves)
+    chain = chain_of(call)
+    exprs, axes = chain.exprs, chain.axes
     in_vectors = bool(axes) and axes[-1].size.is_static and can_vectorise(exprs, axes[-1])
     nest = Nest(out)
     outer = axes[:-1] if in_vectors else axes
@@ -107,8 +106,8 @@ def _loop(call: LoopCall, out: Writer) -> None:
         return f"{out.pointer(view)}[{index(terms, view.offset)}]"
 
     values: dict[int, str] = {}
-    for number, leaf in enumerate(leaves, len(targets)):
-        values[id(leaf)] = f"a{number - len(targets)}"
+    for number, leaf in enumerate(chain.leaves, len(chain.targets)):
+        values[id(leaf)] = f"a{number - len(chain.targets)}"
         load = place(number, leaf)
         if in_vectors:
             load = f"es::engine::load(&{load}, lanes)" if axes[-1].strides[number] else f"es::VF::broadcast({load})"

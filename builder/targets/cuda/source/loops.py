@@ -11,6 +11,7 @@ from ....lowering.axes import (
     Axis,
     axes_of,
     axis_operands,
+    chain_of,
     elements_operands,
     gather_operands,
     matmul_operands,
@@ -153,17 +154,14 @@ def _loaded(text: str, view: View) -> str:
 
 def _loop(call: LoopCall, context: Context) -> Launch:
     """Element-wise chains: every intermediate result stays in a register."""
-    exprs = list({id(expr): expr for _, root in call.outputs for expr in root.walk()}.values())
-    targets = [view for view, _ in call.outputs]
-    leaves = list(dict.fromkeys(arg for expr in exprs for arg in expr.args if isinstance(arg, View)))
+    chain = chain_of(call)
     body = Body()
-    axes = axes_of(max((view.shape for view in targets), key=len), targets + leaves)
-    lanes = _lanes(body, axes, context)
+    lanes = _lanes(body, chain.axes, context)
     values: dict[int, str] = {}
-    for number, leaf in enumerate(leaves):
+    for number, leaf in enumerate(chain.leaves):
         values[id(leaf)] = f"a{number}"
-        body.add(f"a{number} = {lanes.load(leaf, len(targets) + number)}")
-    for number, expr in enumerate(exprs):
+        body.add(f"a{number} = {lanes.load(leaf, len(chain.targets) + number)}")
+    for number, expr in enumerate(chain.exprs):
         args = [_written(body, arg, values) for arg in expr.args]
         values[id(expr)] = f"v{number}"
         body.add(f"v{number} = {formula(expr, args)}")
