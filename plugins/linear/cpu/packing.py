@@ -9,6 +9,7 @@ from ....errors import BuildError
 from ....quantization.quantized import QuantizedWeight
 from ....quantization.scheme import ActivationScheme, WeightScheme, WeightType
 from ...cpu.isa import Isa
+from ..packing_checks import check_destination, check_rows, check_sizes
 from . import panels
 from .panels import PANEL
 from .tactics import tactics
@@ -39,10 +40,7 @@ class LinearLayout:
                 f"FP8 weights have scales for whole channels or for groups of a multiple of {FP8_GROUP_STEP} inputs, "
                 f"not for groups of {self.scheme.group_size}; choose another group size"
             )
-        if self.n < 1 or self.k < 1:
-            raise BuildError(
-                f"a linear layer of {self.n} outputs and {self.k} inputs cannot be packed; both must be positive"
-            )
+        check_sizes(self.n, self.k)
 
     @property
     def cpp_type(self) -> str:
@@ -94,10 +92,7 @@ class LinearLayout:
         zeros where the scheme is asymmetric; FP8 without NaN. A gated layout takes the gate from `rows` and the other
         projection from `up_rows`.
         """
-        if out.dtype != np.uint8 or out.shape != (self.nbytes,) or not out.flags.c_contiguous:
-            raise ValueError(f"out must be contiguous uint8 [{self.nbytes}], not {out.dtype} {list(out.shape)}")
-        if self.gated != (up_rows is not None):
-            raise ValueError("a gated layout takes two weights, and no other layout does")
+        check_destination(out, self.nbytes, gated=self.gated, has_up_rows=up_rows is not None)
         sources = [rows] if up_rows is None else [rows, up_rows]
         blob = out.reshape(self._panels, len(sources), self.panel_bytes)
         step = max(1, _STEP_BYTES // (PANEL * self.k * 4))
@@ -141,7 +136,7 @@ class LinearLayout:
     def _pack_panels(self, values: np.ndarray | QuantizedWeight, out: np.ndarray) -> None:
         outputs = len(out) * PANEL
         scratch = np.empty(out.shape, np.uint8)
-        self._check_rows(values)
+        check_rows(values, self.scheme)
         if not isinstance(values, QuantizedWeight):
             weight = _whole(np.asarray(values, np.float32), outputs)
             if self.scheme.type is WeightType.FP32:
@@ -154,12 +149,6 @@ class LinearLayout:
             scales = [_whole(part, outputs) for part in (values.scale, values.zero) if part is not None]
             self._write_integers(_whole(values.q, outputs), scales, scratch)
         out[...] = scratch
-
-    def _check_rows(self, values: np.ndarray | QuantizedWeight) -> None:
-        if isinstance(values, QuantizedWeight) != self.scheme.type.is_scaled:
-            raise ValueError(f"{self.scheme} takes {'quantized' if self.scheme.type.is_scaled else 'float32'} rows")
-        if isinstance(values, QuantizedWeight) and (values.zero is None) != self.scheme.symmetric:
-            raise ValueError(f"{self.scheme} takes {'no' if self.scheme.symmetric else 'also'} zeros")
 
     def _write_integers(self, q: np.ndarray, scales: list[np.ndarray], out: np.ndarray) -> None:
         """q: int8 [32 P, K]; scales and perhaps zeros: float32 [32 P, groups or 1]."""

@@ -10,6 +10,7 @@ from ....builder.lowering.program import LinearWeight, Rows
 from ....errors import BuildError
 from ....quantization.quantized import QuantizedWeight
 from ....quantization.scheme import ActivationScheme, WeightScheme, WeightType
+from ..packing_checks import check_destination, check_rows, check_sizes
 
 PANEL = 64
 """Outputs whose elements lie together."""
@@ -40,10 +41,7 @@ class LinearLayout:
                 f"{self.scheme} weights have scales for whole channels or for groups of a multiple of "
                 f"{self._least_step} inputs on this target, not for groups of {group}; choose another group size"
             )
-        if self.n < 1 or self.k < 1:
-            raise BuildError(
-                f"a linear layer of {self.n} outputs and {self.k} inputs cannot be packed; both must be positive"
-            )
+        check_sizes(self.n, self.k)
 
     @property
     def is_quantized_product(self) -> bool:
@@ -96,17 +94,12 @@ class LinearLayout:
         `rows(first, last)` gives those rows of the weight [n, k]: in float32 or, for scaled schemes, quantized. A gated
         layout takes the gate from `rows` and the other projection from `up_rows`.
         """
-        if out.dtype != np.uint8 or out.shape != (self.nbytes,) or not out.flags.c_contiguous:
-            raise ValueError(f"out must be contiguous uint8 [{self.nbytes}], not {out.dtype} {list(out.shape)}")
-        if self.gated != (up_rows is not None):
-            raise ValueError("a gated layout takes two weights, and no other layout does")
+        check_destination(out, self.nbytes, gated=self.gated, has_up_rows=up_rows is not None)
         step = max(1, _STEP_BYTES // (PANEL * self.k * 4)) * PANEL
         for matrix, source in enumerate([rows] if up_rows is None else [rows, up_rows]):
             for first in range(0, self.n, step):
                 values = source(first, min(first + step, self.n))
-                if isinstance(values, QuantizedWeight) != self.scheme.type.is_scaled:
-                    kind = "quantized" if self.scheme.type.is_scaled else "float32"
-                    raise ValueError(f"{self.scheme} takes {kind} rows")
+                check_rows(values, self.scheme)
                 if isinstance(values, QuantizedWeight):
                     self._pack_scaled(values, first, matrix, out)
                 else:
@@ -150,8 +143,6 @@ class LinearLayout:
         out[at : at + data.size] = data
 
     def _pack_scaled(self, values: QuantizedWeight, first: int, matrix: int, out: np.ndarray) -> None:
-        if (values.zero is None) != self.scheme.symmetric:
-            raise ValueError(f"{self.scheme} takes {'no' if self.scheme.symmetric else 'also'} zeros")
         q = _padded(values.q.view(np.uint8), self._tile)
         if self.scheme.type is WeightType.INT4:
             # Padding is 0 in steps, not 0 in memory; inputs there are zeros, so that it does not matter.
