@@ -171,6 +171,16 @@ def body_of(group) -> str:
     return "\n".join(lines)
 
 
+def assert_matches_numpy(group, run_network, small_network) -> None:
+    """Builds and runs the network of a group with a target's fixtures, and compares all results."""
+    x = TABLE[IDS].astype(np.float64)
+    declared = "float[T, 24] y_tile" * ("tile" in group)
+    found = run_network(small_network(body_of(group), 24 * len(group), PARAMETERS, declared), IDS)
+    for index, (name, (_, expected)) in enumerate(group.items()):
+        part = found[:, 24 * index : 24 * (index + 1)]
+        np.testing.assert_allclose(part, expected(x, SCALE), rtol=2e-5, atol=2e-5, err_msg=name)
+
+
 def _rename(text: str, name: str) -> str:
     """Temporaries get names of their own; NAME becomes the result."""
     words = text.replace("NAME", f"y_{name}")

@@ -4,17 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from standard_operations import ELEMENTWISE, IDS, IDS_BELOW_13, OTHERS, PARAMETERS, SCALE, TABLE, body_of, erf
+from standard_operations import ELEMENTWISE, IDS_BELOW_13, OTHERS, SCALE, TABLE, assert_matches_numpy, erf
 
 
 @pytest.mark.parametrize("group", [ELEMENTWISE, OTHERS], ids=["elementwise", "others"])
 def test_operations_match_numpy(group, run_network, small_network):
-    x = TABLE[IDS].astype(np.float64)
-    declared = "float[T, 24] y_tile" * ("tile" in group)
-    found = run_network(small_network(body_of(group), 24 * len(group), PARAMETERS, declared), IDS)
-    for index, (name, (_, expected)) in enumerate(group.items()):
-        part = found[:, 24 * index : 24 * (index + 1)]
-        np.testing.assert_allclose(part, expected(x, SCALE), rtol=2e-5, atol=2e-5, err_msg=name)
+    assert_matches_numpy(group, run_network, small_network)
 
 
 def test_rows_that_do_not_fill_vectors(run_network, small_network):
