@@ -15,6 +15,8 @@ def template_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, A
         message = dict(message)
         if message.get("role") == "assistant" and message.get("tool_calls"):
             message["tool_calls"] = _calls(message["tool_calls"], f"messages[{at}].tool_calls", names)
+            if message.get("content") is None:  # clients leave it out, and templates add it to a string
+                message["content"] = ""
         if message.get("role") == "tool" and isinstance(call := message.get("tool_call_id"), str) and call in names:
             message.setdefault("name", names[call])
         converted.append(message)

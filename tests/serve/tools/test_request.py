@@ -65,6 +65,7 @@ def test_messages_for_a_template() -> None:
     ]
     converted = template_messages(messages)
     assert converted[0] == messages[0]
+    assert converted[1]["content"] == ""  # which templates add to a string
     assert converted[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": {"a": [1]}}
     assert converted[2] == messages[2] | {"name": "f"}
     assert converted[3] == messages[3]
