@@ -8,11 +8,11 @@ import onnx_ir as ir
 
 from ...builder.lowering.dims import Symbol
 from ...builder.lowering.facts import Unsupported
+from ...builder.lowering.fused_call import FusedCall
 from ...builder.lowering.kernels import Kernel
 from ...builder.lowering.lowering import Lowering
 from ...builder.lowering.nodes import parsed, path_of
-from ...builder.lowering.program import CacheLayer, Call
-from ...builder.lowering.values import Values
+from ...builder.lowering.program import CacheLayer
 from ...builder.lowering.views import View
 from ...builder.lowering.work import Work
 from ...errors import BuildError
@@ -20,7 +20,7 @@ from ...runtime.manifest import KvDtype
 
 
 @dataclass
-class Attention(Call):
+class Attention(FusedCall):
     """q [T, H, D], k [T, Hk, D], v [T, Hk, Dv] -> out [T, H, Dv], through the KV cache of one layer."""
 
     q: View
@@ -43,9 +43,6 @@ class Attention(Call):
 
     def work(self) -> Work:
         return Work(attention_ops=2 * self.layer.heads * (self.layer.k_dim + self.layer.v_dim))
-
-    def allocate(self, values: Values) -> None:
-        """Take the memory that a target's kernels need beside that of inputs and results."""
 
 
 def kernels(call: type[Attention]) -> tuple[Kernel, ...]:

@@ -6,18 +6,18 @@ from functools import partial
 import onnx_ir as ir
 
 from ...builder.lowering.dims import Dim
+from ...builder.lowering.fused_call import FusedCall
 from ...builder.lowering.kernels import Kernel
 from ...builder.lowering.lowering import Lowering
 from ...builder.lowering.nodes import parsed
-from ...builder.lowering.program import Call, LinearWeight
-from ...builder.lowering.values import Values
+from ...builder.lowering.program import LinearWeight
 from ...builder.lowering.views import View
 from ...builder.lowering.work import Work
 from .op import ExpertsAttributes
 
 
 @dataclass
-class Experts(Call):
+class Experts(FusedCall):
     """y [M, H] = the sum over j of weights[m, j] times what the expert indices[m, j] makes of x [M, H]."""
 
     x: View
@@ -39,9 +39,6 @@ class Experts(Call):
     def work(self) -> Work:
         matrices = [*self.up.sources, *self.down.sources]
         return Work(token_ops=2 * self.up.active * len(matrices) * self.up.n * self.up.k * self.rows.count)
-
-    def allocate(self, values: Values) -> None:
-        """Take the memory that a target's kernels need beside that of inputs and results."""
 
 
 def kernels(call: type[Experts]) -> tuple[Kernel, ...]:

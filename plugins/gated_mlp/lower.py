@@ -5,41 +5,22 @@ from functools import partial
 
 import onnx_ir as ir
 
-from ...builder.lowering.dims import Dim
 from ...builder.lowering.kernels import Kernel
 from ...builder.lowering.lowering import Lowering
 from ...builder.lowering.nodes import parsed, path_of
-from ...builder.lowering.program import Call, LinearWeight
-from ...builder.lowering.values import Values
 from ...builder.lowering.views import View
-from ...builder.lowering.work import Work
-from ..linear.activation_function import ActivationFunction
-from ..linear.lower import matrix_work
+from ..linear.lower import MatrixProduct
 
 
 @dataclass
-class GatedMlp(Call):
+class GatedMlp(MatrixProduct):
     """y [M, N] = act(x Wg^T + gate_bias) * (x Wu^T + up_bias)."""
 
-    x: View
-    weight: LinearWeight
     gate_bias: View | None
     up_bias: View | None
-    activation: ActivationFunction
-    y: View
-    rows: Dim
 
     def reads(self) -> list[View]:
         return [view for view in (self.x, self.gate_bias, self.up_bias) if view is not None]
-
-    def writes(self) -> list[View]:
-        return [self.y]
-
-    def work(self) -> Work:
-        return matrix_work(self.weight, self.rows)
-
-    def allocate(self, values: Values) -> None:
-        """Take the memory that a target's kernels need beside that of inputs and results."""
 
 
 def kernels(call: type[GatedMlp]) -> tuple[Kernel, ...]:

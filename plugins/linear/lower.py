@@ -1,4 +1,4 @@
-"""Linear as a call, for any target; GatedMLP and embeddings share of it what concerns matrices."""
+"""Linear as a call, for any target; GatedMLP and embeddings share some of it."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -6,11 +6,11 @@ from functools import partial
 import onnx_ir as ir
 
 from ...builder.lowering.dims import Dim, Symbol
+from ...builder.lowering.fused_call import FusedCall
 from ...builder.lowering.kernels import Kernel
 from ...builder.lowering.lowering import Lowering
 from ...builder.lowering.nodes import int_attribute, parsed, path_of
-from ...builder.lowering.program import Call, LinearWeight
-from ...builder.lowering.values import Values
+from ...builder.lowering.program import LinearWeight
 from ...builder.lowering.views import View
 from ...builder.lowering.work import Work
 from ...builder.passes.head import makes_logits
@@ -19,28 +19,32 @@ from .activation_function import ActivationFunction
 
 
 @dataclass
-class Linear(Call):
-    """y [M, N] = act(x W^T + bias) + residual."""
+class MatrixProduct(FusedCall):
+    """y [M, N], of x [M, K] and a packed weight, or two: what Linear and GatedMLP share."""
 
     x: View
     weight: LinearWeight
-    bias: View | None
-    residual: View | None
     activation: ActivationFunction
     y: View
     rows: Dim
-
-    def reads(self) -> list[View]:
-        return [view for view in (self.x, self.bias, self.residual) if view is not None]
 
     def writes(self) -> list[View]:
         return [self.y]
 
     def work(self) -> Work:
-        return matrix_work(self.weight, self.rows)
+        ops = 2 * self.weight.n * self.weight.k * len(self.weight.sources) * self.rows.count
+        return Work(logits_ops=ops) if self.rows.symbol is Symbol.ROWS else Work(token_ops=ops)
 
-    def allocate(self, values: Values) -> None:
-        """Take the memory that a target's kernels need beside that of inputs and results."""
+
+@dataclass
+class Linear(MatrixProduct):
+    """y [M, N] = act(x W^T + bias) + residual."""
+
+    bias: View | None
+    residual: View | None
+
+    def reads(self) -> list[View]:
+        return [view for view in (self.x, self.bias, self.residual) if view is not None]
 
 
 def kernels(call: type[Linear]) -> tuple[Kernel, ...]:
@@ -79,9 +83,3 @@ def head_of(lowering: Lowering, weight: ir.Value) -> LinearWeight | None:
         if is_weight and node in lowering.liveness.needed and makes_logits(node.outputs[0]):
             return lowering.weights.linear([weight], is_head=True)
     return None
-
-
-def matrix_work(weight: LinearWeight, rows: Dim) -> Work:
-    """The arithmetic of a step."""
-    ops = 2 * weight.n * weight.k * len(weight.sources) * rows.count
-    return Work(logits_ops=ops) if rows.symbol is Symbol.ROWS else Work(token_ops=ops)

@@ -1,28 +1,15 @@
 """Linear on the GPU."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ....builder.lowering.values import Values
-from ....builder.lowering.views import View
-from ....builder.targets.cuda.source.call import Context, CudaCall, Launch
+from ....builder.targets.cuda.source.call import Context, Launch
 from ..lower import Linear, kernels
-from .launches import Finish, Scratch, matrix_launches, rounds_inputs, scratch_of
+from .launches import Finish, MatrixCall, matrix_launches
 
 
 @dataclass
-class LinearCall(Linear, CudaCall):
+class LinearCall(Linear, MatrixCall):
     """The launches of one matrix."""
-
-    scratch: Scratch = field(init=False)
-
-    def allocate(self, values: Values) -> None:
-        self.scratch = scratch_of(values, self.weight, self.rows)
-
-    def bf16_reads(self) -> list[View]:
-        return [self.x] if rounds_inputs(self.weight) else []
-
-    def writes(self) -> list[View]:
-        return [*super().writes(), *self.scratch.views]
 
     def launches(self, context: Context) -> list[Launch]:
         finish = Finish(self.bias, None, self.residual, self.y, self.activation)

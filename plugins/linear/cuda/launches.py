@@ -1,6 +1,6 @@
 """The launches of a matrix product, which Linear and GatedMLP share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ....builder.lowering.dims import Dim, Symbol
 from ....builder.lowering.program import LinearWeight
@@ -8,6 +8,7 @@ from ....builder.lowering.values import Values
 from ....builder.lowering.views import DType, View
 from ....builder.targets.cuda.source.call import (
     Context,
+    CudaCall,
     Extent,
     Launch,
     Typed,
@@ -19,6 +20,7 @@ from ....builder.targets.cuda.source.call import (
 )
 from ....quantization.scheme import ActivationScheme, WeightType
 from ..activation_function import ActivationFunction
+from ..lower import MatrixProduct
 from .matrix import combine_kernel, split_kernel, walk_kernel
 from .packing import PANEL, LinearLayout, layout_of_weight
 from .quantize import quantize_kernel
@@ -69,6 +71,22 @@ def rounds_inputs(weight: LinearWeight) -> bool:
     """Whether the first that is done to inputs is to round them to bf16."""
     scheme = weight.scheme
     return scheme.weight.type is not WeightType.FP32 and scheme.activation is ActivationScheme.NONE
+
+
+@dataclass
+class MatrixCall(MatrixProduct, CudaCall):
+    """A call that is launches of matrix kernels."""
+
+    scratch: Scratch = field(init=False)
+
+    def allocate(self, values: Values) -> None:
+        self.scratch = scratch_of(values, self.weight, self.rows)
+
+    def bf16_reads(self) -> list[View]:
+        return [self.x] if rounds_inputs(self.weight) else []
+
+    def writes(self) -> list[View]:
+        return [*super().writes(), *self.scratch.views]
 
 
 def matrix_launches(
