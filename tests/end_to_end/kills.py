@@ -31,13 +31,16 @@ import enginesmith.recipes.runner
 import enginesmith.runtime.engine_dir
 from enginesmith.cli import start
 
+SAMPLER = "es_sample_size"  # what the sampler's source and library have, and the engine's do not
 COMPILER = """#!/bin/sh
 [ "$1" = --version ] && echo stand-in && exit 0
-for output; do :; done
+for output; do case $output in *.cpp) source=$output ;; esac; done
+kept={folder}/engine.so
+grep -q {sampler} "$source" && kept={folder}/sampler.so
 sleep 0.1 & wait
 echo half > "$output"
 sleep 0.1 & wait
-cp {object} "$output"
+cp $kept "$output"
 """
 RECIPE = """
 name: tiny
@@ -59,7 +62,7 @@ class Ground:
         tempfile.tempdir = None
         write_char_tokenizer(write_checkpoint("llama", root / "model"))
         (root / "recipe.yaml").write_text(RECIPE)
-        (root / "c++").write_text(COMPILER.format(object=root / "kept.so"))
+        (root / "c++").write_text(COMPILER.format(folder=root, sampler=SAMPLER))
         (root / "c++").chmod(0o755)
         self.build = ("build", root / "model", "-o", self.work / "out", "--max-seq-len", 32, "--no-check")
         self.quantize = ("quantize", root / "model", "-o", self.work / "out", "--method", "rtn", "--bits", 8)
@@ -71,7 +74,8 @@ class Ground:
         compiled = run(command)
         assert ended(compiled) == 0, f"{command} fails by itself"
         for built in (self.cache / "objects").glob("*/engine.so"):
-            shutil.copyfile(built, self.root / "kept.so")
+            kind = "sampler.so" if SAMPLER.encode() in built.read_bytes() else "engine.so"
+            shutil.copyfile(built, self.root / kind)
         os.environ["CXX"] = str(self.root / "c++")
 
     def clear(self) -> None:

@@ -21,10 +21,11 @@ from enginesmith.runtime.manifest import FORMAT_VERSION, Manifest, is_plain_rela
 
 @pytest.fixture
 def folder(tmp_path: Path, toy_manifest: Manifest) -> Path:
-    """A sealed folder whose library is never loaded."""
+    """A sealed folder whose libraries are never loaded."""
     folder = tmp_path / "some.engine"
     (folder / "cpu").mkdir(parents=True)
     (folder / "cpu" / "engine.so").write_bytes(b"library")
+    (folder / "cpu" / "sampler.so").write_bytes(b"sampler")
     (folder / "weights.bin").write_bytes(bytes(range(100)))
     (folder / "report.json").write_text("{}")
     write_engine(folder, toy_manifest)
@@ -45,7 +46,7 @@ def flip(path: Path, offset: int = 0) -> None:
 
 def test_what_was_written_is_read(folder: Path, toy_manifest: Manifest):
     engine = open_engine(folder)
-    assert set(engine.manifest.files) == {"cpu/engine.so", "weights.bin", "report.json"}
+    assert set(engine.manifest.files) == {"cpu/engine.so", "cpu/sampler.so", "weights.bin", "report.json"}
     assert replace(engine.manifest, files={}) == toy_manifest
     assert engine.weights == folder / "weights.bin"
     assert next(iter(json.loads((folder / "engine.json").read_text()))) == "format_version"
