@@ -96,14 +96,14 @@ class XGrammar:
     """xgrammar, one thread as the engine has no more to spare."""
 
     def __init__(self, tokens: list[bytes], eos: int) -> None:
-        import xgrammar
+        import xgrammar  # pyright: ignore[reportMissingImports]
 
         info = xgrammar.TokenizerInfo(tokens, stop_token_ids=[eos])
         self.compiler = xgrammar.GrammarCompiler(info, max_threads=1, cache_enabled=False)
         self.size = len(tokens)
 
     def compile(self, schema: Any) -> Matcher:
-        import xgrammar
+        import xgrammar  # pyright: ignore[reportMissingImports]
 
         compiled = self.compiler.compile_json_schema(json.dumps(schema), strict_mode=False)
         matcher = xgrammar.GrammarMatcher(compiled)

@@ -232,4 +232,4 @@ def test_what_would_keep_others_waiting_is_refused_at_once(api: Api) -> None:
     for param, body in bodies.items():
         answer = api.post(COMPLETIONS, PROMPT | body)
         assert (answer.status_code, _error(answer)["param"]) == (400, param)
-    assert "shorten the prompt" in _error(answer)["message"]
+        assert param != "prompt" or "shorten the prompt" in _error(answer)["message"]
