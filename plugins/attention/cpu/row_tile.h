@@ -18,11 +18,11 @@
 namespace es {
 
 struct AttentionOptions {
-  float scale;         // of the scores
-  float softcap;       // c: scores become c tanh(score / c); 0: off
-  int window;          // w: the row at position i sees keys i - w + 1 .. i; 0: all keys up to i
-  int chunk;           // c: it sees those from the last multiple of c on, up to i; 0: all
-  const float* sinks;  // [H] a logit for each head that only joins the denominator; null: none
+  float scale;          // of the scores
+  float softcap;        // c: scores become c tanh(score / c); 0: off
+  int window;           // w: the row at position i sees keys i - w + 1 .. i; 0: all keys up to i
+  int chunk;            // c: it sees those from the last multiple of c on, up to i; 0: all
+  const float* sinks;   // [H] a logit for each head that only joins the denominator; null: none
   const float* slopes;  // [H] what a score loses for each token between its key and the row; null: nothing
 
   int first_visible(int position) const {

@@ -60,7 +60,8 @@ class Experts {
     routes.for_panels(pool, kUpPanels, kUpBytes, [&](const ExpertBlock& block, int64_t panel) {
       alignas(64) float gates[kRowBlock * kPanel], ups[kRowBlock * kPanel];
       const uint8_t* at = w.up + (block.expert * kUpPanels + panel) * kUpBytes;
-      const int64_t first = single ? 0 : block.first, column = panel * kPanel, bias = block.expert * int64_t{I} + column;
+      const int64_t first = single ? 0 : block.first, column = panel * kPanel,
+                    bias = block.expert * int64_t{I} + column;
       if constexpr (Gated) {
         run_panel<Up>(at, H, rows, first, block.rows, gates);
         at += panel_bytes<Up>(H);

@@ -31,9 +31,9 @@ struct EsSample {
   const int32_t* const* bias_tokens;  // logit bias, or null
   const float* const* bias_values;    // -inf bans a token
   const int32_t* bias_length;
-  const int32_t* num_logprobs;          // -1: none; n: the token's and the n best
-  const int32_t* given_token;           // -1: draw one; else nothing is drawn, and this one is reported on
-  const uint32_t* const* mask;          // [ceil(vocab / 32)]: bit t % 32 of word t / 32 lets token t be drawn; null: all
+  const int32_t* num_logprobs;  // -1: none; n: the token's and the n best
+  const int32_t* given_token;   // -1: draw one; else nothing is drawn, and this one is reported on
+  const uint32_t* const* mask;  // [ceil(vocab / 32)]: bit t % 32 of word t / 32 lets token t be drawn; null: all
   const int32_t* no_repeat_ngram_size;  // 0 means off; over prompt and output
   const int32_t* const* bad_words;      // sequences of tokens that the output may not hold, each after its length
   const int32_t* bad_words_length;      // how many integers those are

@@ -1,9 +1,9 @@
 // Sampling of next tokens, each draw by itself. The order of things is vLLM's up to the temperature and Hugging Face's
-// after it: log probabilities from the raw logits; logit bias; bans (mask, bad words, n-grams); repetition (Keskar et al., CTRL, 2019), frequency and
-// presence penalties; temperature; top-k; top-p (Holtzman et al., 2020) of what top-k left; min-p (Nguyen et al.,
-// 2024). Then a draw by inverse distribution function over the kept tokens in ascending id order, with number
-// `position` of the Philox stream `seed`. Equal scores are ranked by id, the lower first, everywhere.
-// plugins/sampling/reference.py says the same in NumPy.
+// after it: log probabilities from the raw logits; logit bias; bans (mask, bad words, n-grams); repetition (Keskar et
+// al., CTRL, 2019), frequency and presence penalties; temperature; top-k; top-p (Holtzman et al., 2020) of what top-k
+// left; min-p (Nguyen et al., 2024). Then a draw by inverse distribution function over the kept tokens in ascending id
+// order, with number `position` of the Philox stream `seed`. Equal scores are ranked by id, the lower first,
+// everywhere. plugins/sampling/reference.py says the same in NumPy.
 #pragma once
 #include <cmath>
 #include <limits>
@@ -303,8 +303,8 @@ inline int64_t sample_scratch_floats(int threads, int64_t vocab) {
 
 // Makes args.num_draws draws from logits [num_rows, vocab]. 0, or -1 with a message when one cannot be made (its logits
 // hold NaN or +infinity, all its tokens are banned, a token id is out of range); no output is valid then.
-inline int sample(const EsParallel& parallel, const float* logits, int32_t num_rows, int64_t vocab, const EsSample& args,
-                  float* scratch, std::string* error) {
+inline int sample(const EsParallel& parallel, const float* logits, int32_t num_rows, int64_t vocab,
+                  const EsSample& args, float* scratch, std::string* error) {
   using detail::RowFault;
   const auto draw = [&](int64_t index, int worker) {
     const int32_t row = args.row[index];
@@ -312,9 +312,10 @@ inline int sample(const EsParallel& parallel, const float* logits, int32_t num_r
     if (row >= 0 && row < num_rows) {
       float* scores = scratch + worker * sample_scratch_floats(1, vocab);
       float* after = scores + (vocab + 1) / 2 * 2;  // a multiple of 8 bytes
-      fault = detail::SampleRow{args,   static_cast<int>(index), logits + row * vocab, vocab,
-                                scores, reinterpret_cast<Candidate*>(after)}
-                  .run();
+      fault =
+          detail::SampleRow{
+              args, static_cast<int>(index), logits + row * vocab, vocab, scores, reinterpret_cast<Candidate*>(after)}
+              .run();
     }
     if (fault != RowFault::kNone) args.token[index] = -static_cast<int32_t>(fault);
   };

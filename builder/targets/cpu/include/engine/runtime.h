@@ -72,7 +72,8 @@ class Memory {
 
 // Any of a position's bits in `position_flags` may be set beside the position itself.
 struct Limits {
-  int32_t max_num_tokens, max_batch_size, max_logits_rows, max_seq_len, vocab_size, block_size, num_groups, position_flags;
+  int32_t max_num_tokens, max_batch_size, max_logits_rows, max_seq_len, vocab_size, block_size, num_groups,
+      position_flags;
 };
 
 inline void require(bool holds, const char* what, int64_t value, int64_t limit) {
