@@ -83,7 +83,9 @@ def test_the_feed_tells_of_requests_and_not_what_they_say(api: Api, server: Serv
     assert model.keys() == {"model"}
     seen = [sequence for snapshot in snapshots for sequence in snapshot["sequences"]]
     assert {sequence["prompt"] for sequence in seen} == {200}
-    assert {"decode", "waiting"} <= {sequence["phase"] for sequence in seen}
+    phases = {sequence["phase"] for sequence in seen}  # a few a second: the short ones may pass between two
+    assert "decode" in phases
+    assert phases <= {"waiting", "prefill", "decode"}
     assert max(sequence["output"] for sequence in seen) > 0
     assert any(snapshot["groups"][0]["shared"] for snapshot in snapshots)
     assert snapshots[-1]["generation_tokens"] - snapshots[0]["generation_tokens"] == 16 * 150
