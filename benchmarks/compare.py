@@ -15,14 +15,14 @@ import os
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from enginesmith.measure.workloads import Workload
+from enginesmith.measure.workloads import USUAL_WORKLOADS, Workload
 
 SERVE = Path(__file__).parent / "peers" / "serve.py"
-AT_ONCE = 16
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -45,14 +45,14 @@ class Contender:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         contender = cls(name, process, started)
         contender.version = contender._read()["version"]
-        contender.ask([(128, 1)], seed=0)
+        contender.ask([(128, 1)], at_once=1, seed=0)
         contender.first_token_s = time.perf_counter() - started
         return contender
 
-    def ask(self, lengths: list[tuple[int, int]], seed: int) -> dict[str, Any]:
+    def ask(self, lengths: list[tuple[int, int]], at_once: int, seed: int) -> dict[str, Any]:
         assert self.process.stdin is not None
         busy, start = _busy(), time.perf_counter()
-        self.process.stdin.write(json.dumps({"lengths": lengths, "at_once": AT_ONCE, "seed": seed}) + "\n")
+        self.process.stdin.write(json.dumps({"lengths": lengths, "at_once": at_once, "seed": seed}) + "\n")
         self.process.stdin.flush()
         answer = self._read()
         if "cpu_s" in answer:  # how many cores others kept busy meanwhile
@@ -80,7 +80,8 @@ def main() -> None:
         for round in range(options.rounds + 1):  # the first one warms up and is not counted
             for workload in workloads:
                 for contender in contenders:
-                    answer = contender.ask(workload.lengths(), seed=1000 * (round + 1) + workloads.index(workload))
+                    seed = 1000 * (round + 1) + workloads.index(workload)
+                    answer = contender.ask(workload.lengths(), workload.at_once, seed)
                     if round == 0:
                         continue
                     contender.answers.setdefault(workload, []).append(answer)
@@ -101,7 +102,7 @@ def _options() -> argparse.Namespace:
     names = ("NAME", "PYTHON", "DRIVER", "MODEL")
     parser.add_argument("--contender", nargs=4, metavar=names, action="append", required=True)
     parser.add_argument(
-        "--workload", nargs="+", choices=[w.value for w in Workload], default=[w.value for w in Workload]
+        "--workload", nargs="+", choices=[w.value for w in Workload], default=[w.value for w in USUAL_WORKLOADS]
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -117,15 +118,9 @@ def _busy() -> float:
 
 
 def _table(contenders: list[Contender]) -> str:
-    heads = [
-        "engine",
-        "W1 TTFT ms",
-        "W1 decode tok/s",
-        "W2 prefill tok/s",
-        "W3 output tok/s",
-        "first token s",
-        "peak MiB",
-    ]
+    measured = {workload for contender in contenders for workload in contender.answers}
+    columns = [(head, workload, figure) for head, workload, figure in COLUMNS if workload in measured]
+    heads = ["engine", *(head for head, _, _ in columns), "first token s", "peak MiB"]
     rows = [heads, ["---"] + ["---:"] * (len(heads) - 1)]
     for contender in contenders:
         answers = [answer for several in contender.answers.values() for answer in several if "wall_s" in answer]
@@ -133,10 +128,7 @@ def _table(contenders: list[Contender]) -> str:
         rows.append(
             [
                 f"{contender.name} ({contender.version}){' †' if noisy else ''}",
-                _median(contender, Workload.W1, lambda a: a["token_times_s"][0][0] * 1e3),
-                _median(contender, Workload.W1, _decode_rate),
-                _median(contender, Workload.W2, lambda a: 1024 / a["token_times_s"][0][0]),
-                _median(contender, Workload.W3, lambda a: sum(map(len, a["token_times_s"])) / a["wall_s"]),
+                *(_median(contender, workload, figure) for _, workload, figure in columns),
                 f"{contender.first_token_s:.2f}",
                 str(max((answer["peak_rss_mib"] for answer in answers), default="-")),
             ]
@@ -145,14 +137,33 @@ def _table(contenders: list[Contender]) -> str:
     return "\n".join([*lines, "", "† others used more than 0.2 cores during one of its runs."])
 
 
+def _first_token_ms(answer: dict[str, Any]) -> float:
+    return answer["token_times_s"][0][0] * 1e3
+
+
+def _batch_rate(answer: dict[str, Any]) -> float:
+    return sum(map(len, answer["token_times_s"])) / answer["wall_s"]
+
+
 def _decode_rate(answer: dict[str, Any]) -> float:
     times = answer["token_times_s"][0]
     return (len(times) - 1) / (times[-1] - times[0])
 
 
-def _median(contender: Contender, workload: Workload, figure: Any) -> str:
+def _median(contender: Contender, workload: Workload, figure: Callable[[dict[str, Any]], float]) -> str:
     values = [figure(answer) for answer in contender.answers.get(workload, []) if "wall_s" in answer]
     return f"{statistics.median(values):.1f}" if values else "-"
+
+
+COLUMNS: list[tuple[str, Workload, Callable[[dict[str, Any]], float]]] = [
+    ("W1 TTFT ms", Workload.W1, _first_token_ms),
+    ("W1 decode tok/s", Workload.W1, _decode_rate),
+    ("W2 prefill tok/s", Workload.W2, lambda answer: 1024e3 / _first_token_ms(answer)),
+    ("W3 output tok/s", Workload.W3, _batch_rate),
+    ("W4 prefill tok/s", Workload.W4, lambda answer: 4096e3 / _first_token_ms(answer)),
+    ("W4 decode tok/s", Workload.W4, _decode_rate),
+    ("W5 output tok/s", Workload.W5, _batch_rate),
+]
 
 
 if __name__ == "__main__":

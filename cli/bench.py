@@ -11,7 +11,7 @@ import click
 
 from ..errors import BuildError, RequestError, ToolchainError
 from ..measure.shares import Share, Yardstick
-from ..measure.workloads import Measurement, Workload, measure, median_run, require_room
+from ..measure.workloads import USUAL_WORKLOADS, Measurement, Workload, measure, median_run, require_room
 from ..runtime.llm import LLM
 from ..runtime.runtime_config import RuntimeConfig
 from ..runtime.threads import physical_cores
@@ -41,7 +41,7 @@ class Line:
     "names",
     multiple=True,
     type=click.Choice([w.value for w in Workload]),
-    help="Default: all that fit.",
+    help="Default: those of w1, w2 and w3 that fit.",
 )
 @click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="Timed runs of each workload.")
 @with_options(dataclass_fields(RuntimeConfig))
@@ -50,6 +50,7 @@ def command(engine: Path, names: tuple[str, ...], runs: int, as_json: bool, **op
     """Measure ENGINE: greedy, end of sequence ignored, fresh random token ids in every run.
 
     W1: prompt 128, 128 new tokens, one stream. W2: prompt 1024, 1 new token. W3: 32 requests, 16 at once.
+    W4: prompt 4096, 64 new tokens, one stream. W5: 64 requests of 64 and 64 tokens, all at once.
     """
     run_bench(engine, names, runs=runs, config=runtime_config(options), as_json=as_json)
 
@@ -62,7 +63,7 @@ def run_bench(
     config: RuntimeConfig,
     as_json: bool,
 ) -> None:
-    """Measure the workloads named, or all that the engine is large enough for, and show what came of it."""
+    """Measure the workloads named, or the usual ones that the engine is large enough for, and show what came of it."""
     threads = config.threads or physical_cores()
     progress = terminal_progress()
     with LLM(engine, config) as llm:
@@ -92,11 +93,11 @@ def _line(runs: Sequence[Measurement], yardstick: Yardstick | None) -> Line:
 
 
 def _chosen(llm: LLM, names: Sequence[str]) -> list[Workload]:
-    """The workloads asked for, or all that the engine is large enough for."""
+    """The workloads asked for, or the usual ones that the engine is large enough for."""
     if names:
         return [Workload(name) for name in names]
     fitting = []
-    for workload in Workload:
+    for workload in USUAL_WORKLOADS:
         try:
             require_room(llm, workload)
             fitting.append(workload)

@@ -8,7 +8,7 @@ from ..quantization.scheme import WeightType
 from ..runtime.engine_dir import read_report
 from ..runtime.manifest import Manifest
 from .ceilings import Ceilings
-from .workloads import Measurement, Workload
+from .workloads import Figure, Measurement
 
 _LEAST_BUFFER = 64 << 20  # below that, a read measures the cache
 
@@ -44,7 +44,7 @@ class Yardstick:
 
     def read(self, run: Measurement) -> Share | None:
         """Bytes read per second while one stream decodes: the weights and the sequence's cache, once a token."""
-        if run.workload is not Workload.W1:
+        if run.workload.figure is not Figure.DECODE:
             return None
         mean_context = run.prompt_tokens + (run.output_tokens + 1) / 2
         bytes_per_token = self._work["linear_bytes"] + self._kv_bytes * mean_context
@@ -53,12 +53,12 @@ class Yardstick:
 
     def compute(self, run: Measurement) -> Share | None:
         """Operations per second until the first token of a prompt, or of the whole batch."""
-        match run.workload:
-            case Workload.W1:
+        match run.workload.figure:
+            case Figure.DECODE:
                 return None
-            case Workload.W2:
+            case Figure.PREFILL:
                 seconds = run.ttfts[0]
-            case _:
+            case Figure.BATCH:
                 seconds = run.wall
         work = self._work
         ops = 0

@@ -1,4 +1,4 @@
-"""The three workloads that engines are measured with, everywhere the same: see docs/benchmarks.md."""
+"""The workloads that engines are measured with, everywhere the same: see docs/benchmarks.md."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,24 +14,50 @@ from ..runtime.llm import LLM
 from ..runtime.outputs import RequestOutput
 from ..runtime.sampling_params import SamplingParams
 
-_W3_REQUESTS = 32
-_AT_ONCE = 16
+_MIXED_REQUESTS = 32
+
+
+class Figure(StrEnum):
+    """What a workload's tokens per second count."""
+
+    DECODE = "decode"  # tokens of one stream after its first
+    PREFILL = "prefill"  # tokens of the prompt until the first token
+    BATCH = "batch"  # output tokens of all requests
 
 
 class Workload(StrEnum):
-    """W1: 128 tokens in, 128 out, one stream. W2: 1024 in, 1 out. W3: 32 requests of mixed lengths, 16 at once."""
+    """W1, W2 and W3 fit engines of ordinary length; W4 and W5 are for long contexts and for large batches."""
 
     W1 = "w1"
     W2 = "w2"
     W3 = "w3"
+    W4 = "w4"
+    W5 = "w5"
 
     @property
     def summary(self) -> str:
         return {
             Workload.W1: "W1 decode: prompt 128, 128 new tokens, one stream",
             Workload.W2: "W2 prefill: prompt 1024, 1 new token",
-            Workload.W3: "W3 batch: 32 requests, prompts 32..256, outputs 16..128",
+            Workload.W3: "W3 batch: 32 requests, prompts 32..256, outputs 16..128, 16 at once",
+            Workload.W4: "W4 long decode: prompt 4096, 64 new tokens, one stream",
+            Workload.W5: "W5 large batch: 64 requests at once, prompts 64, outputs 64",
         }[self]
+
+    @property
+    def figure(self) -> Figure:
+        match self:
+            case Workload.W1 | Workload.W4:
+                return Figure.DECODE
+            case Workload.W2:
+                return Figure.PREFILL
+            case _:
+                return Figure.BATCH
+
+    @property
+    def at_once(self) -> int:
+        """Most requests in flight."""
+        return 64 if self is Workload.W5 else 16
 
     def lengths(self) -> list[tuple[int, int]]:
         """(prompt, output) tokens of each request; W3's are drawn with seed 0."""
@@ -40,10 +66,17 @@ class Workload(StrEnum):
                 return [(128, 128)]
             case Workload.W2:
                 return [(1024, 1)]
+            case Workload.W4:
+                return [(4096, 64)]
+            case Workload.W5:
+                return [(64, 64)] * 64
             case _:
                 random = np.random.RandomState(0)
-                prompts, outputs = random.randint(32, 257, _W3_REQUESTS), random.randint(16, 129, _W3_REQUESTS)
-                return [(int(p), int(o)) for p, o in zip(prompts, outputs, strict=True)]
+                sizes = (random.randint(low, high, _MIXED_REQUESTS) for low, high in ((32, 257), (16, 129)))
+                return [(int(p), int(o)) for p, o in zip(*sizes, strict=True)]
+
+
+USUAL_WORKLOADS = (Workload.W1, Workload.W2, Workload.W3)
 
 
 @dataclass(frozen=True)
@@ -59,13 +92,13 @@ class Measurement:
 
     @property
     def tokens_per_second(self) -> float:
-        """W1: decoded tokens after the first; W2: prompt tokens until the first; W3: output tokens of all requests."""
-        match self.workload:
-            case Workload.W1:
+        """Of what the workload's figure counts."""
+        match self.workload.figure:
+            case Figure.DECODE:
                 return len(self.intervals) / sum(self.intervals)
-            case Workload.W2:
+            case Figure.PREFILL:
                 return self.prompt_tokens / self.ttfts[0]
-            case _:
+            case Figure.BATCH:
                 return self.output_tokens / self.wall
 
 
@@ -104,7 +137,7 @@ def _run(llm: LLM, workload: Workload, seed: int) -> Measurement:
         SamplingParams(temperature=0.0, max_tokens=output, ignore_eos=True, cache_salt=salt) for _, output in lengths
     ]
     start = time.perf_counter()
-    results = _serve(llm, prompts, params)
+    results = _serve(llm, prompts, params, workload.at_once)
     wall = time.perf_counter() - start
     return Measurement(
         workload=workload,
@@ -116,11 +149,11 @@ def _run(llm: LLM, workload: Workload, seed: int) -> Measurement:
     )
 
 
-def _serve(llm: LLM, prompts: list[list[int]], params: list[SamplingParams]) -> list[RequestOutput]:
-    """All requests, at most 16 in flight. An engine made for no more than those does that by itself."""
-    if llm.manifest.limits.max_batch_size <= _AT_ONCE:
+def _serve(llm: LLM, prompts: list[list[int]], params: list[SamplingParams], at_once: int) -> list[RequestOutput]:
+    """All requests, at most `at_once` in flight. An engine made for no more than those does that by itself."""
+    if min(llm.manifest.limits.max_batch_size, len(prompts)) <= at_once:
         return llm.generate(prompts, params)
-    with ThreadPoolExecutor(_AT_ONCE) as threads:
+    with ThreadPoolExecutor(at_once) as threads:
         return list(threads.map(lambda prompt, param: llm.generate([prompt], param)[0], prompts, params))
 
 

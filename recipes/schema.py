@@ -8,7 +8,7 @@ from ..builder.build_options import BuildConfig
 from ..builder.quantize.quantize_options import QuantizeConfig
 from ..errors import RequestError
 from ..measure.windows import DEFAULT_TOKENS
-from ..measure.workloads import Workload
+from ..measure.workloads import USUAL_WORKLOADS, Workload
 from ..runtime.runtime_config import RuntimeConfig
 from ..runtime.sampling_params import SamplingParams
 from ..serve.options import ServeOptions
@@ -84,7 +84,7 @@ class Demo(_Strict):
 class Bench(_Strict):
     """Workloads to measure at the end; see docs/benchmarks.md."""
 
-    workloads: tuple[Workload, ...] = tuple(Workload)
+    workloads: tuple[Workload, ...] = USUAL_WORKLOADS
     threads: int | None = Field(None, ge=1, description="Default: the physical cores available.")
 
 

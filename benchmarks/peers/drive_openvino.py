@@ -15,7 +15,7 @@ VERSION = genai.get_version()
 class Engine:
     def __init__(self, model: str, threads: int) -> None:
         scheduler = genai.SchedulerConfig()
-        scheduler.cache_size, scheduler.max_num_seqs, scheduler.max_num_batched_tokens = 2, 32, 2048
+        scheduler.cache_size, scheduler.max_num_seqs, scheduler.max_num_batched_tokens = 2, 64, 2048
         scheduler.enable_prefix_caching, scheduler.dynamic_split_fuse = False, True
         options = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
         self.pipeline = genai.ContinuousBatchingPipeline(model, scheduler, "CPU", options)

@@ -21,8 +21,8 @@ class Engine:
         arguments = EngineArgs(
             model=model,
             dtype="bfloat16",
-            max_model_len=2048,
-            max_num_seqs=16,
+            max_model_len=4352,
+            max_num_seqs=64,
             max_num_batched_tokens=2048,
             enable_prefix_caching=False,
             skip_tokenizer_init=True,
@@ -32,14 +32,20 @@ class Engine:
         self.next_id = 0
 
     def run(self, requests, at_once):
-        times = {self._add(*request): [] for request in requests}  # max_num_seqs of them run
-        while self.engine.has_unfinished_requests():
+        waiting, times = list(range(len(requests)))[::-1], [[] for _ in requests]
+        running = {}  # id of vLLM's request -> index of ours
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                index = waiting.pop()
+                running[self._add(*requests[index])] = index
             outputs = self.engine.step()
             now = time.perf_counter()
             for output in outputs:
-                got = times[output.request_id]
+                got = times[running[output.request_id]]
                 got += [now] * (len(output.outputs[0].token_ids) - len(got))
-        return list(times.values())
+                if output.finished:
+                    del running[output.request_id]
+        return times
 
     def _add(self, ids, count):
         self.next_id += 1

@@ -13,6 +13,9 @@ def _run(workload: Workload, **changes: object) -> Measurement:
 def test_lengths() -> None:
     assert Workload.W1.lengths() == [(128, 128)]
     assert Workload.W2.lengths() == [(1024, 1)]
+    assert Workload.W4.lengths() == [(4096, 64)]
+    assert Workload.W5.lengths() == [(64, 64)] * 64
+    assert [workload.at_once for workload in Workload] == [16, 16, 16, 16, 64]
     mixed = Workload.W3.lengths()
     assert len(mixed) == 32
     assert (sum(p for p, _ in mixed), sum(o for _, o in mixed)) == (4531, 1926)  # what all engines were given
@@ -23,6 +26,8 @@ def test_rates() -> None:
     assert _run(Workload.W1).tokens_per_second == pytest.approx(2 / 0.4)
     assert _run(Workload.W2).tokens_per_second == pytest.approx(100 / 0.5)
     assert _run(Workload.W3).tokens_per_second == pytest.approx(3 / 2.0)
+    assert _run(Workload.W4).tokens_per_second == pytest.approx(2 / 0.4)
+    assert _run(Workload.W5).tokens_per_second == pytest.approx(3 / 2.0)
 
 
 def test_median_run() -> None:
