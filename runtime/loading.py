@@ -39,6 +39,12 @@ def load(path: str | Path, config: RuntimeConfig, *, verify: bool = True) -> Loa
     if manifest.model.chat_template_error:
         log.warning("%s: %s; chats are refused, prompts work", path, manifest.model.chat_template_error)
     executor = open_executor(folder.path, manifest, blocks, config.threads)
+    if config.warm_up:
+        try:
+            executor.warm_up()
+        except BaseException:
+            executor.close()
+            raise
     long_rope_after = manifest.model.long_rope_after
     hasher = BlockHasher(manifest.digest, kv_spec.block_size, long_rope_after) if config.prefix_cache else None
     kv = KvCacheManager(kv_spec, blocks, limits.max_num_tokens, hasher)

@@ -30,6 +30,9 @@ class RuntimeConfig:
     """Start a request only if it is sure to fit, or let requests be preempted."""
     prefix_cache: bool = True
     """Let requests that begin alike share what is computed; without it, compute every prompt from its first token."""
+    warm_up: bool = False
+    """When the engine is opened, do what the first requests would wait for: on a GPU, capture the CUDA graphs of all
+    batch sizes that decode; on a CPU, read all weights."""
 
     def __post_init__(self) -> None:
         if self.threads is not None and not _is_integer(self.threads, 1, MAX_THREADS):
@@ -53,8 +56,10 @@ class RuntimeConfig:
             names = ", ".join(CapacityPolicy)
             raise EngineError(f"capacity_policy must be one of {names}, got {shown(self.capacity_policy)}")
         object.__setattr__(self, "capacity_policy", CapacityPolicy(self.capacity_policy))
-        if type(self.prefix_cache) is not bool:
-            raise EngineError(f"prefix_cache must be True or False, got {shown(self.prefix_cache)}")
+        for name in ("prefix_cache", "warm_up"):
+            value = getattr(self, name)
+            if type(value) is not bool:
+                raise EngineError(f"{name} must be True or False, got {shown(value)}")
 
 
 def _is_integer(value: Any, low: int, high: float = float("inf")) -> bool:

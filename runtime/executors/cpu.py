@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from ...errors import EngineError, shown
 from ..manifest import LONG_ROPE, Manifest
 from ..threads import physical_cores
-from .cpu_abi import ABI_VERSION, EsOpenArgs, EsParallel, EsStep, declare
+from .cpu_abi import ABI_VERSION, EsOpenArgs, EsStep, declare
 from .cpu_facts import cpu_facts
-from .cpu_sampler import CpuSampler
 from .executor import Draw, Sample, SequenceSlice
 from .mapped_file import MappedFile
 from .native_arrays import address, zeros
+from .sampler import Sampler
+from .sampler_abi import EsParallel
 from .shared_library import load_library
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ class CpuExecutor:
         self.threads = threads
         parallel = EsParallel()
         self._library.es_parallel(handle, parallel)
-        self._sampler = CpuSampler(path / target.sampler, parallel, manifest.limits.max_logits_rows, self._vocab_size)
+        self._sampler = Sampler(path / target.sampler, parallel, manifest.limits.max_logits_rows, self._vocab_size)
+
+    def warm_up(self) -> None:
+        self._weights.read_ahead()
 
     def step(self, slices: Sequence[SequenceSlice], logits_rows: Sequence[int]) -> None:
         args = self._step.fill(slices, logits_rows)

@@ -3,6 +3,8 @@
 import ctypes
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_uint32, c_uint64, c_void_p
 
+from .sampler_abi import EsParallel
+
 ABI_VERSION = 2
 
 
@@ -33,12 +35,6 @@ class EsStep(Structure):
         ("block_table", c_void_p),
         ("logits_rows", c_void_p),
     )
-
-
-class EsParallel(Structure):
-    """How tasks run on an engine's threads; the runtime hands it on as it is."""
-
-    _fields_ = (("pool", c_void_p), ("threads", c_int32), ("run", c_void_p))
 
 
 def declare(library: ctypes.CDLL) -> None:

@@ -94,10 +94,15 @@ class Sample(NamedTuple):
 class Executor(Protocol):
     """Runs steps of the network. Calls come from one thread at a time. All methods raise EngineError on a fault."""
 
+    def warm_up(self) -> None:
+        """Do before the first step what the first ones would wait for."""
+        ...
+
     def step(self, slices: Sequence[SequenceSlice], logits_rows: Sequence[int]) -> None:
         """Process the slices, packed into T tokens; keep the logits of `logits_rows`.
 
         Those are ascending, in [0, T), of a slice any number, in all at most max_logits_rows.
+        May return before that is done; a fault is then raised by the next call that waits for it.
         """
         ...
 

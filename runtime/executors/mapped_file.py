@@ -7,6 +7,8 @@ from pathlib import Path
 
 from ...errors import EngineError
 
+_POPULATE_READ = 22  # MADV_POPULATE_READ of Linux 5.14
+
 
 class MappedFile:
     """A whole file mapped read-only; its pages are shared with every process that maps it, and prefetched."""
@@ -21,6 +23,11 @@ class MappedFile:
             self._map.madvise(mmap.MADV_WILLNEED)
         self.size = len(self._map)
         self.address = _address(self._map)
+
+    def read_ahead(self) -> None:
+        """Have all pages in memory, and mapped, when this returns; where the kernel does not know how, do nothing."""
+        with contextlib.suppress(OSError):
+            self._map.madvise(_POPULATE_READ)
 
     def close(self) -> None:
         """Unmap. The address must no longer be used."""

@@ -36,7 +36,7 @@ def test_max_num_seqs(toy_engine: Path):
     prompts = [[5 + i] for i in range(5)]
     with LLM(toy_engine, threads=1) as llm:
         expected = [output.outputs for output in llm.generate(prompts, params)]
-    with LLM(toy_engine, RuntimeConfig(threads=1, max_num_seqs=2)) as llm:
+    with LLM(toy_engine, RuntimeConfig(threads=1, max_num_seqs=2, warm_up=True)) as llm:
         assert [output.outputs for output in llm.generate(prompts, params)] == expected
         assert llm.stats().totals.num_steps > 12
     with pytest.raises(EngineError, match=r"max_num_seqs must be at most 6, the engine's max_batch_size, got 7"):
@@ -65,6 +65,7 @@ def test_max_num_tokens(toy_engine: Path):
         ({"memory_utilization": True}, "got True"),
         ({"memory_utilization": 0.5, "kv_cache_memory": 1}, "both size the KV cache"),
         ({"prefix_cache": 1}, "prefix_cache must be True or False, got 1"),
+        ({"warm_up": "yes"}, "warm_up must be True or False, got 'yes'"),
         ({"thread": 1}, "unknown option 'thread'; known are threads, kv_cache_memory"),
         ({"config": RuntimeConfig(), "threads": 1}, "give a config or options, not both: threads"),
     ],

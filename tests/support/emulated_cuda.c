@@ -1,6 +1,7 @@
 // A stand-in for libcuda.so.1, as much of it as the cuda target's executor asks for: device memory is host memory,
-// streams do at once what they are given, a launch calls back with the module's image and its parameters, and a graph
-// replays launches with the parameters of their capture.
+// a launch calls back with the module's image and its parameters, and a graph replays launches with the parameters of
+// their capture. Streams do nothing before somebody waits for them: what is read too early, or overwritten too early,
+// shows. They share one queue, which is an order that a device might take.
 //
 // Every call that a driver may fail counts; the n-th can be made to fail. Some failures break the context, as a fault
 // of a kernel does: from then on every call fails, until the context is released.
@@ -22,11 +23,15 @@ typedef struct { char *image, *entry; } Function;
 typedef struct { Function* function; unsigned grid[3], threads; uint64_t values[kMaxParameters]; } Launch;
 typedef struct { Launch* launches; int count, room; } Graph;
 typedef struct { void* at; size_t bytes; int is_host; } Taken;
+typedef struct { void *to; const void* from; size_t bytes; Launch launch; Graph* graph; } Operation;
+typedef struct { long after; } Event;  // how many operations were queued before it was recorded
 
 static OnLaunch on_launch;
 static CountParameters count_parameters;
 static Taken taken[kMaxTaken];
-static int num_taken, contexts, streams, modules, graphs;
+static int num_taken, contexts, streams, modules, graphs, events;
+static Operation* queue;  // operations [done, queued), from queue[0] on
+static long queue_room, queued, done;
 static Graph* capturing;
 static int capture_is_invalid;
 static long calls, fail_at, launches_run, graphs_run;
@@ -43,7 +48,7 @@ void emulated_fail(long at, Result error) { calls = 0, fail_at = at, failure = e
 long emulated_calls(void) { return calls; }
 long emulated_launches(void) { return launches_run; }
 long emulated_graphs(void) { return graphs_run; }
-int emulated_held(void) { return num_taken + contexts + streams + modules + graphs; }
+int emulated_held(void) { return num_taken + contexts + streams + modules + graphs + events; }
 
 static int breaks_context(Result error) { return error == 700 || error == 714 || error == 719; }
 
@@ -87,6 +92,37 @@ static Result give(void* at) {
   return kInvalid;
 }
 
+// ---- the queue
+static void run(const Launch* l) {
+  ++launches_run;
+  on_launch(l->function->image, l->function->entry, l->grid, l->threads, l->values);
+}
+static Result enqueue(Operation operation) {
+  if (queued - done == queue_room) {
+    queue_room = 2 * queue_room + 64;
+    queue = realloc(queue, queue_room * sizeof *queue);
+  }
+  queue[queued++ - done] = operation;
+  return 0;
+}
+// Does what was queued, up to the `until`-th operation of all; nothing, once the context is broken.
+static Result drain(long until) {
+  long number = 0;
+  for (; done + number < until; ++number) {
+    const Operation* operation = &queue[number];
+    if (broken) continue;
+    if (operation->graph)
+      for (int i = 0; i < operation->graph->count; ++i) run(&operation->graph->launches[i]);
+    else if (operation->launch.function)
+      run(&operation->launch);
+    else
+      memcpy(operation->to, operation->from, operation->bytes);
+  }
+  memmove(queue, queue + number, (queued - done - number) * sizeof *queue);
+  done += number;
+  return 0;
+}
+
 // ---- the driver and its devices
 Result cuInit(unsigned flags) { return num_devices < 0 ? 100 : 0; }
 Result cuDriverGetVersion(int* version) { *version = driver_version; return 0; }
@@ -108,7 +144,8 @@ Result cuDevicePrimaryCtxRelease_v2(int device) {
   if (contexts == 0) return 201;
   if (--contexts) return 0;
   for (int i = 0; i < num_taken; ++i) free(taken[i].at);
-  num_taken = streams = modules = graphs = 0;
+  num_taken = streams = modules = graphs = events = 0;
+  done = queued;
   broken = 0;
   return 0;
 }
@@ -125,22 +162,23 @@ Result cuMemAlloc_v2(Address* at, size_t bytes) { return take((void**)at, bytes,
 Result cuMemFree_v2(Address at) { return give((void*)at); }
 Result cuMemAllocHost_v2(void** at, size_t bytes) { return take(at, bytes, 1); }
 Result cuMemFreeHost(void* at) { return give(at); }
-Result cuMemcpyDtoH_v2(void* to, Address from, size_t bytes) { TICK; memcpy(to, (void*)from, bytes); return 0; }
 Result cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t bytes, void* stream) {
   TICK;
-  memcpy((void*)to, from, bytes);
-  return 0;
+  return enqueue((Operation){.to = (void*)to, .from = from, .bytes = bytes});
 }
 Result cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream) {
   TICK;
-  memcpy(to, (void*)from, bytes);
-  return 0;
+  return enqueue((Operation){.to = to, .from = (void*)from, .bytes = bytes});
 }
 
 // ---- streams and modules
 Result cuStreamCreate(void** stream, unsigned flags) { TICK; ++streams; *stream = malloc(1); return 0; }
 Result cuStreamDestroy_v2(void* stream) { if (broken) return broken; --streams; free(stream); return 0; }
-Result cuStreamSynchronize(void* stream) { TICK; return 0; }
+Result cuStreamSynchronize(void* stream) { TICK; return drain(queued); }
+Result cuEventCreate(void** event, unsigned flags) { TICK; ++events; *event = calloc(1, sizeof(Event)); return 0; }
+Result cuEventDestroy_v2(void* event) { if (broken) return broken; --events; free(event); return 0; }
+Result cuEventRecord(void* event, void* stream) { TICK; ((Event*)event)->after = queued; return 0; }
+Result cuEventSynchronize(void* event) { TICK; return drain(((Event*)event)->after); }
 Result cuModuleLoadData(void** module, const void* image) { TICK; ++modules; *module = strdup(image); return 0; }
 Result cuModuleUnload(void* module) { if (broken) return broken; --modules; free(module); return 0; }
 Result cuModuleGetFunction(void** function, void* module, const char* name) {
@@ -153,10 +191,6 @@ Result cuModuleGetFunction(void** function, void* module, const char* name) {
 Result cuFuncSetAttribute(void* function, int attribute, int value) { TICK; return 0; }
 
 // ---- launches and graphs
-static void run(const Launch* l) {
-  ++launches_run;
-  on_launch(l->function->image, l->function->entry, l->grid, l->threads, l->values);
-}
 Result cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                       unsigned shared, void* stream, void** parameters, void** extra) {
   TICK;
@@ -164,7 +198,7 @@ Result cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, uns
   const int count = count_parameters(launch.function->image);
   if (count < 0 || count > kMaxParameters || !gx || !gy || !gz) return kInvalid;
   for (int i = 0; i < count; ++i) launch.values[i] = *(const uint64_t*)parameters[i];
-  if (!capturing) return run(&launch), 0;
+  if (!capturing) return enqueue((Operation){.launch = launch});
   if (capturing->count == capturing->room) {
     capturing->room = 2 * capturing->room + 8;
     capturing->launches = realloc(capturing->launches, capturing->room * sizeof launch);
@@ -204,9 +238,7 @@ Result cuGraphInstantiateWithFlags(void** ready, void* graph, uint64_t flags) {
 Result cuGraphLaunch(void* ready, void* stream) {
   TICK;
   ++graphs_run;
-  const Graph* graph = ready;
-  for (int i = 0; i < graph->count; ++i) run(&graph->launches[i]);
-  return 0;
+  return enqueue((Operation){.graph = ready});
 }
 Result cuGraphDestroy(void* graph) { if (broken) return broken; --graphs; discard(graph); return 0; }
 Result cuGraphExecDestroy(void* graph) { return cuGraphDestroy(graph); }

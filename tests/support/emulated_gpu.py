@@ -6,7 +6,7 @@ Engines for it hold, instead of a cubin, the name of a kernel's function and its
 import ctypes
 import json
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -38,6 +38,7 @@ class EmulatedGpu:
             getattr(self._library, f"emulated_{name}").restype = ctypes.c_long
         self._kernels: dict[bytes, tuple[Any, dict[str, Any]]] = {}
         self.error: BaseException | None = None
+        self.watch: Callable[[], None] | None = None  # called as a launch runs
         launch = ctypes.CFUNCTYPE(
             None, ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.c_uint,
             ctypes.POINTER(ctypes.c_uint64),
@@ -49,6 +50,7 @@ class EmulatedGpu:
     def reset(self, sm: int = 90, devices: int = 1, driver: int = 13040, memory: int = 8 << 30) -> None:
         """A device of that compute capability and memory; nothing fails."""
         self._library.emulated_device(sm, devices, driver, ctypes.c_size_t(memory))
+        self.watch = None
         self.fail(0, 0)
 
     def fail(self, at: int, error: int) -> None:
@@ -98,6 +100,8 @@ class EmulatedGpu:
             named[name] = ctypes.c_int32(value & 0xFFFFFFFF).value if kind == "i32" else Pointer(value, kind[1:])
             number += 1
         try:
+            if self.watch:
+                self.watch()
             interpret(kernel, (grid[0], grid[1], grid[2]), **named)
         except BaseException as error:
             self.error = error

@@ -11,7 +11,6 @@ from ....checkpoint.layouts.kv_cache import KvScales
 from ....plugins.cpu.isa import Isa
 from ....plugins.discovery import kernels
 from ....plugins.linear.cpu.packing import layout_of_weight
-from ....plugins.sampling.cpu.library import SOURCE
 from ....progress import Progress
 from ....runtime.executors.cpu_abi import ABI_VERSION
 from ....runtime.executors.cpu_facts import CpuFacts
@@ -22,6 +21,7 @@ from ...lowering.program import Tactic
 from ...lowering.stored_rows import Stored
 from ...lowering.weights_file import plan_weights, write_weights
 from ...passes.derived import Read
+from ..sampler import start_compiling_sampler
 from ..target import WEIGHTS, Plan
 from . import toolchain
 from .emit import EngineFacts, emit
@@ -65,9 +65,9 @@ class CpuPlan(Plan):
         library = folder / LIBRARY
         library.parent.mkdir()
         library.with_suffix(".cpp").write_text(self.source)
-        sources = {library: self.source, folder / SAMPLER: SOURCE.read_text()}
+        running = toolchain.start_compiling(self.source, self.isa, self.with_compiler)
         return CpuCompilation(
-            {path: toolchain.start_compiling(text, self.isa, self.with_compiler) for path, text in sources.items()}
+            {library: running, folder / SAMPLER: start_compiling_sampler(self.isa, self.with_compiler)}
         )
 
     def pack(self, folder: Path, read: Read, progress: Progress) -> None:

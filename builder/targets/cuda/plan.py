@@ -1,6 +1,7 @@
 """A network and options in; a program with addresses, its kernels, and its table of launches out."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from ...lowering.program import Tactic
 from ...lowering.stored_rows import Stored
 from ...lowering.weights_file import plan_weights, write_weights
 from ...passes.derived import Read
+from ..sampler import SamplerCompilation, start_compiling_sampler
 from ..target import WEIGHTS, Plan
 from .compile import CUBIN, FACTS, Compilation, assembler_version, compiler_name, start_compiling
 from .greedy import add_greedy_call
@@ -31,21 +33,24 @@ if TYPE_CHECKING:
     from ...network import Network
 
 TABLE = "launches.json"
+SAMPLER = "cuda/sampler.so"
 
 
 @dataclass(frozen=True)
 class CudaCompilation:
-    """A compilation whose cubins and table of launches go into an engine's folder."""
+    """A compilation whose cubins, table of launches and sampler go into an engine's folder."""
 
     running: Compilation
+    sampler: SamplerCompilation
     plan: "CudaPlan"
     folder: Path
 
     @property
     def cached(self) -> bool:
-        return self.running.cached
+        return self.running.cached and self.sampler.cached
 
     def wait(self) -> None:
+        shutil.copyfile(self.sampler.wait(), self.folder.parent / Path(SAMPLER).name)
         found = self.running.wait()
         made = []
         for number, (key, folder) in enumerate(found.items()):
@@ -55,6 +60,7 @@ class CudaCompilation:
         (self.folder / TABLE).write_text(json.dumps(written, indent=1) + "\n")
 
     def cancel(self) -> None:
+        self.sampler.cancel()
         self.running.cancel()
 
 
@@ -75,7 +81,8 @@ class CudaPlan(Plan):
     def start_compiling(self, folder: Path) -> CudaCompilation:
         target = folder / self.folder
         target.mkdir(parents=True)
-        return CudaCompilation(start_compiling(self.kernels), self, target)
+        sampler = start_compiling_sampler()
+        return CudaCompilation(start_compiling(self.kernels), sampler, self, target)
 
     def pack(self, folder: Path, read: Read, progress: Progress) -> None:
         write_weights(folder / WEIGHTS, self.program, layout_of_weight, read, progress)
@@ -92,6 +99,7 @@ class CudaPlan(Plan):
             sm=self.context.sm,
             launches=f"{self.folder}/{TABLE}",
             cubins=tuple(f"{self.folder}/{cubin_name(number)}" for number in range(len(self.kernels))),
+            sampler=SAMPLER,
             arena_bytes=self.program.arena_bytes,
             compiler=compiler_name(),
             cuda=assembler_version(self.context.sm),

@@ -10,6 +10,7 @@ from ....runtime.executors.cuda.device import Device, find_device
 from ....runtime.manifest import Manifest
 from ....units import shown_size
 from ...build_options import BuildConfig
+from ..sampler import require_compiler
 from ..target import Ceilings, Finding
 from .options import COMPUTE_CAPABILITIES, CudaOptions
 
@@ -57,6 +58,7 @@ class CudaTarget:
     def check_host(self, options: CudaOptions, *, runs_here: bool) -> CudaHost:
         if find_spec("triton") is None:
             raise ToolchainError(f"kernels for NVIDIA GPUs are compiled by Triton, which is not installed: {_EXTRA}")
+        require_compiler()
         return CudaHost(choose_sm(options, runs_here=runs_here))
 
     def machine(self) -> str:

@@ -1,4 +1,4 @@
-// The C interface of the sampler, a library that knows no model; runtime/executors/cpu_sampler_abi.py mirrors it.
+// The C interface of the sampler, a library that knows no model; runtime/executors/sampler_abi.py mirrors it.
 // Functions give 0, or -1 with a message in es_sampler_error(). Pointers stay owned by the caller.
 #pragma once
 #include <cstdint>
@@ -49,6 +49,8 @@ uint32_t es_sample_size(void);
 const char* es_sampler_error(void);
 // A sampler of rows of `vocab` logits, whose draws run on `parallel`, which must outlive it.
 int es_sampler_open(const EsParallel* parallel, int64_t vocab, EsSampler** sampler);
+// The same, on threads of its own.
+int es_sampler_open_alone(int32_t threads, int64_t vocab, EsSampler** sampler);
 void es_sampler_close(EsSampler* sampler);
 // Draws from float32 logits [num_rows, vocab].
 int es_sample(EsSampler* sampler, const float* logits, int32_t num_rows, const EsSample* sample);

@@ -8,6 +8,7 @@
 #pragma GCC visibility push(default)
 #include "sampling/cpu/abi.h"
 #pragma GCC visibility pop
+#include "cpu/thread_pool.h"
 #include "sampling/cpu/sampling.h"
 
 namespace {
@@ -22,9 +23,13 @@ int fail(const char* message) {
 }  // namespace
 
 struct EsSampler {
+  EsSampler(const EsParallel& on, int64_t vocab)
+      : parallel(on), vocab(vocab), scratch(new float[es::sample_scratch_floats(on.threads, vocab)]) {}
+
   EsParallel parallel;
   int64_t vocab;
   std::unique_ptr<float[]> scratch;  // not touched before it is needed
+  std::unique_ptr<es::ThreadPool> own;
 };
 
 uint32_t es_sample_size(void) { return sizeof(EsSample); }
@@ -33,8 +38,22 @@ const char* es_sampler_error(void) { return last_error; }
 
 int es_sampler_open(const EsParallel* parallel, int64_t vocab, EsSampler** sampler) {
   try {
-    const int64_t floats = es::sample_scratch_floats(parallel->threads, vocab);
-    *sampler = new EsSampler{*parallel, vocab, std::unique_ptr<float[]>(new float[floats])};
+    *sampler = new EsSampler(*parallel, vocab);
+    return 0;
+  } catch (const std::exception& error) {
+    return fail(error.what());
+  }
+}
+
+int es_sampler_open_alone(int32_t threads, int64_t vocab, EsSampler** sampler) {
+  try {
+    auto own = std::make_unique<es::ThreadPool>(threads);
+    const auto run = [](void* pool, int64_t tasks, void (*task)(void*, int64_t, int32_t), void* context) {
+      static_cast<es::ThreadPool*>(pool)->run(tasks, [&](int64_t index, int worker) { task(context, index, worker); });
+    };
+    auto made = std::make_unique<EsSampler>(EsParallel{own.get(), own->threads(), run}, vocab);
+    made->own = std::move(own);
+    *sampler = made.release();
     return 0;
   } catch (const std::exception& error) {
     return fail(error.what());

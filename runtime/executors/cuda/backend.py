@@ -51,4 +51,4 @@ def cache_memory(target: CudaFacts, utilization: float | None) -> tuple[int, str
 
 
 def open_executor(path: Path, manifest: Manifest, num_blocks: Sequence[int], threads: int | None) -> Executor:
-    return CudaExecutor(path, manifest, num_blocks)
+    return CudaExecutor(path, manifest, num_blocks, threads)

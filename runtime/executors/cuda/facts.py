@@ -9,7 +9,8 @@ from ...manifest import Manifest, Target
 @dataclass(frozen=True, kw_only=True)
 class CudaFacts(Target):
     """`sm`: the compute capability that the cubins are for, 90 for 9.0. `launches`: the table of launches, beside whose
-    file lie the `cubins`. `arena_bytes`: device memory for activations. `compiler`: what made the cubins.
+    file lie the `cubins`. `sampler`: the library that draws tokens on the host. `arena_bytes`: device memory for
+    activations. `compiler`: what made the cubins.
 
     `cuda`: the CUDA whose assembler made them, 13000 for 13.0: a driver must know its major version.
     `batch_invariant`: whether a row's results are the same whoever shares its batch.
@@ -18,13 +19,14 @@ class CudaFacts(Target):
     sm: int
     launches: str
     cubins: tuple[str, ...]
+    sampler: str
     arena_bytes: int
     compiler: str
     cuda: int
     batch_invariant: bool
 
     def files(self) -> tuple[str, ...]:
-        return (*super().files(), self.launches, *self.cubins)
+        return (*super().files(), self.launches, *self.cubins, self.sampler)
 
 
 def cuda_facts(manifest: Manifest) -> CudaFacts:

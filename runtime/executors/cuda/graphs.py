@@ -22,14 +22,14 @@ class DecodeGraphs:
     """Graphs by batch size. A smaller batch is padded to the next size, with sequences that have no context."""
 
     def __init__(self, max_batch_size: int, launches: PreparedLaunches, stream: Any, resources: Resources) -> None:
-        self._sizes = buckets(max_batch_size)
+        self.sizes = buckets(max_batch_size)
         self._launches, self._stream, self._resources = launches, stream, resources
         self._graphs: dict[int, Any] = {}
         self._has_room = True
 
     def bucket(self, sequences: int) -> int:
         """The size that a batch is padded to; 0 where there are no graphs."""
-        return next((size for size in self._sizes if size >= sequences), 0) if self._has_room else 0
+        return next((size for size in self.sizes if size >= sequences), 0) if self._has_room else 0
 
     def run(self, counts: Counts) -> None:
         """A step of the counts of a size; without a graph, where the device has no room for one."""

@@ -7,6 +7,8 @@ from typing import Any
 from .device import Device
 from .driver import DriverError, call
 
+_NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+
 
 class Resources:
     """What was taken from a device in its primary context. `close` gives all back, the last first.
@@ -17,6 +19,7 @@ class Resources:
 
     def __init__(self, device: Device) -> None:
         self._undo: list[Callable[[], object]] = []
+        self._streams: list[Any] = []
         self.context = call("cuDevicePrimaryCtxRetain", device.handle)
         self._undo.append(lambda: call("cuDevicePrimaryCtxRelease", device.handle))
         try:
@@ -44,8 +47,15 @@ class Resources:
     def stream(self) -> Any:
         """A stream."""
         stream = call("cuStreamCreate", 1)  # CU_STREAM_NON_BLOCKING
+        self._streams.append(stream)
         self._undo.append(lambda: call("cuStreamDestroy", stream))
         return stream
+
+    def event(self) -> Any:
+        """An event, which nothing has been recorded in."""
+        event = call("cuEventCreate", _NO_TIMING)
+        self._undo.append(lambda: call("cuEventDestroy", event))
+        return event
 
     def module(self, image: bytes) -> Any:
         """A loaded cubin."""
@@ -58,10 +68,13 @@ class Resources:
         self._undo.append(undo)
 
     def close(self) -> None:
-        """Give everything back; a second call does nothing."""
+        """Give everything back, when the device has done what it was told; a second call does nothing."""
         if self._undo:
             with suppress(DriverError):
                 self.enter()
+        while self._streams:
+            with suppress(DriverError):
+                call("cuStreamSynchronize", self._streams.pop())
         while self._undo:
             with suppress(DriverError):
                 self._undo.pop()()

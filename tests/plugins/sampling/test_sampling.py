@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from enginesmith.plugins.sampling.reference import Sampling, kept, log_softmax, philox4x32, rank, sample, uniform
-from enginesmith.runtime.executors.cpu_sampler_abi import EsSample
+from enginesmith.runtime.executors.sampler_abi import EsSample
 
 DRIVER = """
 #include "cpu/thread_pool.h"

@@ -10,8 +10,8 @@ import pytest
 from enginesmith.errors import EngineError, RequestError
 from enginesmith.runtime.engine_dir import open_engine
 from enginesmith.runtime.executors.cpu import CpuExecutor
-from enginesmith.runtime.executors.cpu_sampler_abi import EsSample
 from enginesmith.runtime.executors.executor import Draw, SequenceSampling, SequenceSlice
+from enginesmith.runtime.executors.sampler_abi import EsSample
 from enginesmith.runtime.sampling_params import SamplingParams
 
 TABLE = array("i", range(24))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from enginesmith.runtime.executors import cpu_abi as abi
-from enginesmith.runtime.executors import cpu_sampler_abi as sampler_abi
+from enginesmith.runtime.executors import sampler_abi as sampler_abi
 
 PLUGINS = Path(__file__).parents[3] / "plugins"
 MIRRORS = {"cpu/abi.h": [abi.EsOpenArgs, abi.EsStep], "sampling/cpu/abi.h": [sampler_abi.EsSample]}

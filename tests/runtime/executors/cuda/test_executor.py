@@ -1,15 +1,19 @@
 """The executor on an emulated GPU: what it computes, keeps and gives back, and what it says when the driver fails."""
 
+import ctypes
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 from emulated_gpu import ILLEGAL_ADDRESS, LAUNCH_FAILED, OUT_OF_MEMORY, EmulatedGpu
 
+from enginesmith import LLM
 from enginesmith.errors import EngineError
+from enginesmith.plugins.sampling.reference import Sampling, log_softmax, rank, sample
 from enginesmith.runtime.engine_dir import open_engine
 from enginesmith.runtime.executors.cuda.executor import CudaExecutor
 from enginesmith.runtime.executors.cuda.facts import cuda_facts
@@ -88,23 +92,122 @@ def test_without_graphs_the_same(small_engine: Path, executor: CudaExecutor, gpu
     plain.close()
 
 
-def test_other_parameters_are_sampled_from_the_rows(executor: CudaExecutor):
-    """Two rows that draw, one greedy with log probabilities, one whose likeliest token is banned."""
-    tokens = [3, 1, 4, 1]
-    wanted = expected(tokens)
-    executor.step([whole(tokens)], [0, 1, 2, 3])
-    rows = [
-        *draws_of(2, SamplingParams(temperature=1.0)),
-        *draws_of(1, SamplingParams(temperature=0, logprobs=2), 2),
-        *draws_of(1, SamplingParams(temperature=0, logit_bias={int(wanted[3].argmax()): -np.inf}), 3),
-    ]
-    drawn, again = executor.sample(rows), executor.sample(rows)
-    assert drawn == again
-    assert drawn[2].token == wanted[2].argmax()
-    probabilities = np.exp(wanted[2] - np.log(np.exp(wanted[2]).sum()))
-    assert drawn[2].logprob == pytest.approx(np.log(probabilities.max()), rel=1e-4)
-    assert [token for token, _ in drawn[2].top] == np.argsort(-wanted[2])[:2].tolist()
-    assert drawn[3].token == np.argsort(-wanted[3])[1]
+ROW = expected([3])[0]
+LIKELIEST = int(ROW.argmax())
+SAMPLINGS = {
+    "temperature": ({"temperature": 0.7}, {}),
+    "top_k and top_p": ({"temperature": 1.3, "top_k": 5, "top_p": 0.8}, {}),
+    "min_p": ({"temperature": 2.0, "min_p": 0.2}, {}),
+    "penalties": ({"temperature": 1.0, "repetition_penalty": 1.5, "presence_penalty": 0.4}, {}),
+    "frequency": ({"temperature": 0.0, "frequency_penalty": 2.0}, {}),
+    "bias": ({"temperature": 0.0, "logit_bias": {LIKELIEST: -100.0}}, {}),
+    "n-grams": ({"temperature": 0.0, "no_repeat_ngram_size": 1}, {}),
+    "bad words": ({"temperature": 0.0}, {"bad_words": ((LIKELIEST,),)}),
+    "mask": ({"temperature": 0.0}, {"allowed": frozenset({2, 9})}),
+}
+"""Parameters, and what `Sampling` has beside them."""
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_other_tokens_are_those_of_the_sampler(executor: CudaExecutor, name: str):
+    """The reference draws from the same logits; two neighbours in the step are greedy."""
+    options, others = SAMPLINGS[name]
+    params, history = SamplingParams(**options), [4, LIKELIEST, 7, LIKELIEST]
+    executor.step([whole([5, 3, 6])], [0, 1, 2])
+    sequence = SequenceSampling(params, 11, array("i", history), 2, others.get("bad_words", ()))
+    words = np.zeros(1, np.uint32)
+    if "allowed" in others:
+        words[0] = sum(1 << token for token in others["allowed"])
+        sequence.mask = words.ctypes.data
+    greedy = draws_of(2)
+    drawn = executor.sample([greedy[0], Draw(1, sequence, 4), greedy[1]._replace(row=2)])
+    same = {item.name: options[item.name] for item in fields(Sampling) if item.name in options}
+    bias = options.get("logit_bias", {})
+    told = Sampling(**same, prompt=(4, LIKELIEST), output=(7, LIKELIEST), bias=bias, seed=11, position=2, **others)
+    wanted = sample(executor.logits()[1], told)
+    assert [one.token for one in drawn] == [int(expected([5])[0].argmax()), wanted, int(expected([6], 2)[0].argmax())]
+
+
+def test_log_probabilities(executor: CudaExecutor):
+    """Of a greedy token and the two best, and of a token that is given, as for a prompt."""
+    executor.step([whole([3, 1])], [0, 1])
+    (row, other) = executor.logits()
+    sequence = draws_of(1)[0].sampling
+    drawn = executor.sample([Draw(0, sequence, 2, num_logprobs=2), Draw(1, sequence, 2, token=5, num_logprobs=0)])
+    best = np.argsort(-row, kind="stable")[:2]
+    assert (drawn[0].token, drawn[0].rank) == (best[0], 1)
+    assert [token for token, _ in drawn[0].top] == best.tolist()
+    np.testing.assert_allclose([p for _, p in drawn[0].top], log_softmax(row)[best], rtol=1e-5)
+    assert (drawn[1].token, drawn[1].rank, drawn[1].top) == (5, rank(other, 5), ())
+    assert drawn[1].logprob == pytest.approx(log_softmax(other)[5], rel=1e-5)
+
+
+def test_a_row_without_a_distribution_is_named(executor: CudaExecutor):
+    executor.step([whole([3, 1])], [0, 1])
+    everything = dict.fromkeys(range(VOCABULARY), -np.inf)
+    with pytest.raises(EngineError, match="row 1 cannot be sampled: "):
+        executor.sample([draws_of(1)[0], *draws_of(1, GREEDY.replace(logit_bias=everything), 1)])
+
+
+# ---- the host ahead of the device
+
+
+def test_a_step_returns_before_the_device_has_done_it(executor: CudaExecutor, gpu: EmulatedGpu):
+    """The next one is filled in meanwhile; the third waits for the first, whose buffer it takes."""
+    first_tokens: list[int] = []
+    address = executor._device_inputs + executor._inputs[0].arrays.offset("input_ids")
+    gpu.watch = lambda: first_tokens.append(ctypes.c_int32.from_address(address).value)
+    before = gpu.launches
+    executor.step([whole([5, 5])], [])
+    executor.step([whole([6, 6])], [])
+    assert gpu.launches == before
+    executor.step([whole([7, 7])], [1])
+    first_done = gpu.launches
+    assert first_done > before
+    assert [sample.token for sample in executor.sample(draws_of(1))] == [int(expected([7], 1)[0].argmax())]
+    assert gpu.launches > first_done
+    assert first_tokens == sorted(first_tokens)
+    assert set(first_tokens) == {5, 6, 7}
+
+
+def test_a_fault_while_the_host_is_ahead_ends_the_step_that_waits(executor: CudaExecutor, gpu: EmulatedGpu):
+    executor.step([whole([3, 1])], [1])
+    gpu.fail(1, OUT_OF_MEMORY)
+    with pytest.raises(EngineError, match="cuEventSynchronize"):
+        executor.sample(draws_of(1))
+    wanted = int(expected([3, 1])[1].argmax())
+    executor.step([whole([3, 1])], [1])
+    assert executor.sample(draws_of(1))[0].token == wanted
+
+
+def test_an_engine_closed_ahead_of_the_device_gives_all_back(small_engine: Path, gpu: EmulatedGpu):
+    executor = open_executor(small_engine)
+    executor.step([whole([3, 1])], [1])
+    executor.close()
+    assert gpu.held == 0
+
+
+def test_warm_up_captures_the_graphs_of_all_sizes(small_engine: Path, gpu: EmulatedGpu):
+    before = gpu.graphs
+    with LLM(small_engine, warm_up=True) as llm:
+        graphs = llm.engine.executor._graphs._graphs  # type: ignore[attr-defined]
+        assert sorted(graphs) == [1, 2, 4, 6]
+        assert gpu.graphs == before + 4
+        captured = dict(graphs)
+        (output,) = llm.generate([[3]], GREEDY.replace(max_tokens=2, ignore_eos=True))
+        assert output.outputs[0].token_ids[0] == expected([3])[0].argmax()
+        assert graphs == captured
+    assert gpu.held == 0
+
+
+def test_a_device_without_room_for_graphs_decodes_without(small_engine: Path, gpu: EmulatedGpu):
+    executor = open_executor(small_engine)
+    gpu.fail(3, OUT_OF_MEMORY)
+    executor.warm_up()
+    assert executor._graphs is not None
+    assert executor._graphs.bucket(1) == 0
+    np.testing.assert_allclose(decode(executor, [4, 9]), [expected([t], 3)[0] for t in (4, 9)], rtol=1e-5, atol=1e-6)
+    executor.close()
 
 
 @pytest.mark.parametrize(
@@ -133,36 +236,40 @@ def test_a_closed_engine_says_so(small_engine: Path, gpu: EmulatedGpu):
 # ---- a driver that fails
 
 
-def _work(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """All that an engine does: opening, a prompt, two decodes of a size, and the end."""
+def _work(path: Path, gpu: EmulatedGpu) -> tuple[np.ndarray, np.ndarray, int]:
+    """All that an engine does: opening, a prompt, two decodes of a size, and the end; with the calls before that."""
     executor = open_executor(path)
     try:
+        executor.step([whole([3, 1, 4])], [])
         executor.step([whole([3, 1, 4])], [2])
         first = executor.logits()
-        return first, np.concatenate([decode(executor, [5, 6]), decode(executor, [7, 8])])
+        drawn = executor.sample(draws_of(1))[0].token
+        assert drawn == expected([3, 1, 4])[2].argmax()
+        return first, np.concatenate([decode(executor, [5, 6]), decode(executor, [7, 8])]), gpu.calls
     finally:
         executor.close()
 
 
 @pytest.mark.parametrize("error", [OUT_OF_MEMORY, LAUNCH_FAILED], ids=["out of memory", "launch failure"])
 def test_whatever_call_fails_is_an_error_and_all_is_given_back(small_engine: Path, gpu: EmulatedGpu, error: int):
-    first, second = _work(small_engine)
+    first, second, calls = _work(small_engine, gpu)
     total = gpu.calls
-    assert total > 30
+    assert total > calls > 30
     survived = []
     for at in range(1, total + 1):
         gpu.fail(at, error)
         with suppress(EngineError):
-            found = _work(small_engine)
+            found = _work(small_engine, gpu)
             survived.append(at)
             np.testing.assert_array_equal(found[0], first)
             np.testing.assert_array_equal(found[1], second)
         assert gpu.held == 0, f"call {at} failed"
         gpu.fail(0, 0)
+    while_working = [at for at in survived if at <= calls]
     if error == OUT_OF_MEMORY:  # a graph that has no room is done without
-        assert survived
+        assert while_working
     else:
-        assert not survived
+        assert not while_working
 
 
 def test_a_step_that_fails_leaves_the_next_one_whole(executor: CudaExecutor, gpu: EmulatedGpu):

@@ -3,7 +3,11 @@
 import ctypes
 from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_int64, c_uint32, c_void_p
 
-from .cpu_abi import EsParallel
+
+class EsParallel(Structure):
+    """How tasks run on an engine's threads; the runtime hands it on as it is."""
+
+    _fields_ = (("pool", c_void_p), ("threads", c_int32), ("run", c_void_p))
 
 
 class EsSample(Structure):
@@ -51,6 +55,9 @@ def declare(library: ctypes.CDLL) -> None:
     library.es_sampler_error.argtypes = []
     library.es_sampler_open.restype = c_int
     library.es_sampler_open.argtypes = [POINTER(EsParallel), c_int64, POINTER(c_void_p)]
+    if hasattr(library, "es_sampler_open_alone"):  # those of older engines for the CPU do not need it
+        library.es_sampler_open_alone.restype = c_int
+        library.es_sampler_open_alone.argtypes = [c_int32, c_int64, POINTER(c_void_p)]
     library.es_sampler_close.restype = None
     library.es_sampler_close.argtypes = [c_void_p]
     library.es_sample.restype = c_int

@@ -8,10 +8,9 @@ from pathlib import Path
 
 from ...errors import EngineError, RequestError
 from ..sampling_params import MAX_LOGPROBS
-from .cpu_abi import EsParallel
-from .cpu_sampler_abi import EsSample, declare
 from .executor import Draw, Sample
 from .native_arrays import address, zeros
+from .sampler_abi import EsParallel, EsSample, declare
 from .shared_library import load_library
 
 _SMALLEST, _LARGEST = 2.0**-126, 2.0**100  # normal in float32, and so are logits divided by the largest
@@ -24,15 +23,20 @@ _OPTIONS: Mapping[str, Callable[[Draw], bool]] = {
 """Whether a draw uses a field: each that was added to EsSample needs a line."""
 
 
-class CpuSampler:
-    """The library at `path`, for logits [at most max_rows, vocab_size]. `parallel` must outlive it."""
+class Sampler:
+    """The library at `path`, for logits [at most max_rows, vocab_size].
 
-    def __init__(self, path: Path, parallel: EsParallel, max_rows: int, vocab_size: int) -> None:
+    `parallel`: an engine's threads, which must outlive it, or how many of its own.
+    """
+
+    def __init__(self, path: Path, parallel: EsParallel | int, max_rows: int, vocab_size: int) -> None:
         self._library = load_library(path, declare)
         self._known_size = self._library.es_sample_size()
         self._buffers = _Buffers(max_rows, vocab_size)
         handle = ctypes.c_void_p()
-        if self._library.es_sampler_open(parallel, vocab_size, handle):
+        is_alone = isinstance(parallel, int)
+        open_sampler = self._library.es_sampler_open_alone if is_alone else self._library.es_sampler_open
+        if open_sampler(parallel, vocab_size, handle):
             raise EngineError(f"{path} cannot be opened: {self._last_error()}")
         self._handle = handle
         self.close: Callable[[], object] = weakref.finalize(self, self._library.es_sampler_close, handle)
