@@ -10,9 +10,11 @@ from .batcher.scheduler import Plan, Scheduler
 from .executors.executor import Draw, Executor, Sample, SequenceSlice
 from .kv_cache.manager import KvCacheManager
 from .manifest import Limits
+from .mask_worker import MaskWorker
 from .outputs import FinishReason
 from .request import Request
 from .statistics import Statistics
+from .token_constraint import TokenConstraint
 
 
 class Drawn(NamedTuple):
@@ -40,6 +42,7 @@ class Engine:
         self.scheduler = Scheduler(kv, limits, policy)
         self.statistics = Statistics()
         self._long_rope_after = long_rope_after
+        self._masks = MaskWorker()
         self._ended: list[Request] = []  # since the last step began
 
     @property
@@ -83,6 +86,11 @@ class Engine:
             self._commit(plan, drawn, started)
         return self.take_changed(plan)
 
+    def close(self) -> None:
+        """Free what the engine holds; it is not used any more."""
+        self._masks.close()
+        self.executor.close()
+
     def take_changed(self, plan: Plan | None = None) -> Sequence[Request]:
         """The requests of a plan, and all that ended since this was last asked."""
         ended, self._ended = self._ended, []
@@ -121,7 +129,8 @@ class Engine:
             numbers.append((request, len(wanted)))
             draws += [request.draw(len(draws) + offset, position) for offset, position in enumerate(wanted)]
             end += count
-        self.executor.step(slices, rows)
+        with self._masks.beside([constraint for draw in draws if (constraint := _constraint_of(draw)) is not None]):
+            self.executor.step(slices, rows)
         samples = iter(self.executor.sample(_with_masks(draws)) if draws else ())
         drawn = []
         for request, number in numbers:
@@ -184,7 +193,11 @@ class Engine:
 def _with_masks(draws: Sequence[Draw]) -> Sequence[Draw]:
     """The draws, now that constraints have said what may be drawn."""
     for draw in draws:
-        constraint = draw.sampling.constraint
-        if constraint is not None and draw.token < 0:
+        if (constraint := _constraint_of(draw)) is not None:
             draw.sampling.mask = constraint.mask() or 0
     return draws
+
+
+def _constraint_of(draw: Draw) -> TokenConstraint | None:
+    """What says which token it may draw, if it draws one."""
+    return draw.sampling.constraint if draw.token < 0 else None

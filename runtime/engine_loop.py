@@ -159,7 +159,7 @@ class _Core:
         self.refuse(set(self._streams.values()), error)
         self._do_work(wait=False)
         self._reply_idle()
-        self.engine.executor.close()
+        self.engine.close()
 
     def accept(self, streams: Iterable[RequestStream]) -> None:
         """Queue requests that were submitted."""

@@ -4,12 +4,13 @@ from typing import Protocol
 
 
 class TokenConstraint(Protocol):
-    """Holds one output to a form. The engine's thread calls it; what it raises ends that output's request alone."""
+    """Holds one output to a form. One thread at a time calls it; what it raises ends that output's request alone."""
 
     def mask(self) -> int | None:
         """Address of uint32 [ceil(vocab_size / 32)]: bit t % 32 of word t // 32 is set where token t may come next.
 
-        At least one must be. It holds until `accept`; asked again before, it is the same. None: any token may.
+        At least one must be. It holds until `accept`; asked again before, it is the same, or raises the same. None: any
+        token may.
         """
         ...
 

@@ -21,6 +21,7 @@ class GrammarConstraint:
         """`matcher`: nobody else's, at the beginning of an output. The first mask is computed here, the dearest one."""
         self._matcher = matcher
         self._mask = np.zeros(-(-vocab_size // 32), np.uint32)
+        self._address, self._bytes = self._mask.ctypes.data, self._mask.nbytes
         self._compute()
 
     def mask(self) -> int:
@@ -30,22 +31,22 @@ class GrammarConstraint:
         """
         if self._stale:
             self._compute()
-        return self._mask.ctypes.data
+        return self._address
 
     def accept(self, token: int) -> None:
         """The token that came."""
         self._stale = True
-        self._matcher.consume_token(token)
-        self._check()
+        if not self._matcher.consume_token(token):
+            self._fail()
 
     def _compute(self) -> None:
-        self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
-        self._check()
+        self._matcher.unsafe_compute_mask_ptr(self._address, self._bytes)
+        if self._matcher.is_error():
+            self._fail()
         self._stale = False
 
-    def _check(self) -> None:
+    def _fail(self) -> None:
         error = self._matcher.get_error()
         if error.startswith("NoExtension") or "doesn't satisfy the grammar" in error:  # masks allow nothing else
             raise RequestError("structured_outputs: no token of this model's spells what the grammar asks for next")
-        if error:
-            raise RequestError(f"structured_outputs: the grammar is too complex: {reason(RuntimeError(error))}")
+        raise RequestError(f"structured_outputs: the grammar is too complex: {reason(RuntimeError(error))}")

@@ -24,15 +24,17 @@ inline void each_completing(const int32_t* words, int32_t words_length, const in
   }
 }
 
-// f(token) for each token whose bit of the mask is not set.
-template <class F>
-inline void each_unset(const uint32_t* mask, int64_t vocab, F&& f) {
-  for (int64_t word = 0; word * 32 < vocab; ++word) {
-    for (uint32_t unset = ~mask[word]; unset; unset &= unset - 1) {
-      const int64_t token = word * 32 + __builtin_ctz(unset);
-      if (token >= vocab) break;
-      f(static_cast<int32_t>(token));
+// Sets the scores [vocab] of all tokens whose bit of the mask is not set. Words of a mask are mostly all or nothing.
+inline void ban_unset(const uint32_t* mask, int64_t vocab, float banned, float* scores) {
+  for (int64_t first = 0; first < vocab; first += 32) {
+    const int64_t count = std::min<int64_t>(32, vocab - first);
+    uint32_t unset = ~mask[first / 32];
+    if (unset == ~0u) {
+      std::fill_n(scores + first, count, banned);
+      continue;
     }
+    if (count < 32) unset &= (1u << count) - 1;
+    for (; unset; unset &= unset - 1) scores[first + __builtin_ctz(unset)] = banned;
   }
 }
 

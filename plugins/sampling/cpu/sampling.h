@@ -103,15 +103,16 @@ struct SampleRow {
   }
 
   bool ban() {
+    constexpr float kBanned = -std::numeric_limits<float>::infinity();
     bool in_range = true;
     const auto never = [&](int32_t token) {
       if (in_vocabulary(token)) {
-        scores[token] = -std::numeric_limits<float>::infinity();
+        scores[token] = kBanned;
       } else {
         in_range = false;
       }
     };
-    if (args.mask && args.mask[row]) each_unset(args.mask[row], vocab, never);
+    if (args.mask && args.mask[row]) ban_unset(args.mask[row], vocab, kBanned, scores);
     if (!has_ngram() && !has_bad_words()) return true;
     const int32_t* const history = args.history[row];
     const int32_t prompt = args.prompt_length[row], length = args.history_length[row];
