@@ -46,11 +46,6 @@ def is_derived(value: ir.Value | None) -> bool:
     )
 
 
-def is_derived_node(node: ir.Node) -> bool:
-    """Whether all a node computes is derived: such nodes run when an engine is built, never in a step."""
-    return all(is_derived(output) for output in node.outputs)
-
-
 def parameters_of(value: ir.Value) -> list[str]:
     """Names of the parameters a derived value is computed from, each once, in order."""
     return list(dict.fromkeys(_leaves(value)))

@@ -14,7 +14,6 @@ from .gated_mlp import fuse_gated_mlps
 from .graph import constant
 from .merge_linears import merge_linears
 from .merge_views import merge_views
-from .norm import fuse_norms
 from .norm_offset import fold_norm_offsets
 from .partial_rotary import fuse_partial_rotary
 from .residual_epilogue import fuse_residuals
@@ -31,7 +30,6 @@ CLEANING: dict[str, Pass] = {
     "common_subexpressions": eliminate_common_subexpressions,
 }
 FUSING: dict[str, Pass] = {
-    "norm": fuse_norms,
     "norm_offset": fold_norm_offsets,
     "row_reshapes": move_row_reshapes,
     "row_views": merge_views,

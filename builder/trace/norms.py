@@ -19,19 +19,20 @@ _WIDTH_WITHOUT_WEIGHT = 32
 
 @dataclass(frozen=True)
 class NormKind:
-    """`rms`: y = x / rms(x) * (weight + offset); else y = layer_norm(x) * weight."""
+    """`rms`: y = x / rms(x) * (weight + offset); else y = layer_norm(x) * weight. Heads may have a weight each."""
 
     rms: bool
     epsilon: float
     offset: float = 0.0
 
     def apply(self, x: Tensor, weight: Tensor | None) -> Tensor:
-        if not self.rms:
-            return functional.layer_norm(x, x.shape[-1:], weight, None, self.epsilon)
-        y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon)
+        centred = x if self.rms else x - x.mean(-1, keepdim=True)
+        y = centred * torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + self.epsilon)
         return y if weight is None else y * (weight + self.offset)
 
     def trace(self, x: Tensor, weight: Tensor | None) -> Tensor:
+        if weight is not None and weight.ndim > 1:
+            return self.trace(x, None) * (weight + self.offset if self.offset else weight)
         if not self.rms:
             return functional.layer_norm(x, x.shape[-1:], weight, None, self.epsilon)
         return torch.ops.enginesmith.rms_norm(x, weight, self.epsilon, self.offset)
@@ -74,18 +75,18 @@ def recognise_norm(module: nn.Module) -> NormKind | None:
     weights = [p for p in module._parameters.values() if p is not None]
     if next(module.children(), None) is not None or module._buffers or len(weights) > 1:
         return None
-    if weights and weights[0].ndim != 1:
+    if weights and weights[0].ndim not in (1, 2):
         return None
-    width = weights[0].shape[0] if weights else _WIDTH_WITHOUT_WEIGHT
+    shape = weights[0].shape if weights else (_WIDTH_WITHOUT_WEIGHT,)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         probe = copy.deepcopy(module).to_empty(device="cpu").float()
         for weight in probe.parameters():
             nn.init.normal_(weight, 0.5, 0.5)
-        x = torch.randn(2, 3, width) * 0.01 + 0.003  # small, so that epsilon shows
+        x = torch.randn(2, 3, *shape) * 0.01 + 0.003  # small, so that epsilon shows
         try:
             y = probe(x)
-        except Exception:  # it takes more than one tensor, or another width
+        except Exception:  # it takes more than one tensor, or another shape
             return None
         return _match(x, next(probe.parameters(), None), y, _epsilons(module))
 

@@ -11,9 +11,9 @@ from enginesmith.builder.trace.norms import NormKind, recognise_norm
 class Norm(nn.Module):
     """A norm with a weight, whose formula the test gives."""
 
-    def __init__(self, formula, width=6, eps=1e-6):
+    def __init__(self, formula, shape: int | tuple[int, ...] = 6, eps=1e-6):
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(width, device="meta"))
+        self.weight = nn.Parameter(torch.empty(shape, device="meta"))
         self.eps = eps
         self.formula = formula
 
@@ -54,11 +54,21 @@ def test_recognised_norm_computes_what_the_module_does():
     torch.testing.assert_close(kind.apply(x, w), rms(x, 1e-6) * (1 + w))
 
 
-def test_norms_with_two_parameters_or_two_axes_stay_as_they_are():
+@pytest.mark.parametrize(
+    ("formula", "kind"),
+    [
+        (centred, NormKind(False, 1e-6)),
+        (lambda x, w, e: rms(x, e) * (1 + w), NormKind(True, 1e-6, 1.0)),
+        (lambda x, w, e: rms(x.flatten(-2), e).unflatten(-1, w.shape) * w, None),  # over all heads
+    ],
+)
+def test_norms_with_a_weight_for_each_head(formula, kind):
+    assert recognise_norm(Norm(formula, (2, 6))) == kind
+
+
+def test_norms_with_two_parameters_or_three_axes_stay_as_they_are():
     assert recognise_norm(nn.BatchNorm1d(4, device="meta")) is None
-    wide = Norm(lambda x, w, e: w * rms(x, e))
-    wide.weight = nn.Parameter(torch.empty(2, 6, device="meta"))
-    assert recognise_norm(wide) is None
+    assert recognise_norm(Norm(lambda x, w, e: w * rms(x, e), (2, 2, 6))) is None
 
 
 @pytest.mark.parametrize(
