@@ -66,73 +66,60 @@ class Admission:
         """A request for a prompt, text or token ids, and `params.n` sequences: sequence i draws with seed + i.
 
         See `RequestStream` for `notify` and `final_only`; `timeout` is in seconds from now; `constraint` makes one for
-        each sequence. Raises RequestError naming
-        the limit, the value and the fix.
+        each sequence. Raises RequestError naming the limit, the value and the fix.
         """
         arrival = time.perf_counter()
         if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout < math.inf):
             raise RequestError(f"timeout must be a number of seconds above 0, got {shown(timeout)}")
-        if isinstance(prompt, str):
-            token_ids = self.checked_ids(self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens))
-        else:
-            if isinstance(prompt, list | tuple) and len(prompt) >= self._max_seq_len:
-                self._max_output(len(prompt), params)  # before each of them is looked at
-            token_ids = self.checked_ids(prompt)
+        token_ids = self._token_ids(prompt, params, add_special_tokens)
         max_output = self._max_output(len(token_ids), params)
         params.check_vocabulary(self._vocab_size)
         if params.stop_strings and isinstance(self._tokenizer, NoTokenizer):
             raise RequestError("stop: this engine has no tokenizer and so no text to match; use stop_token_ids")
         seed = int.from_bytes(os.urandom(8), "little") if params.seed is None else params.seed
-
         bad_words = self._bad_words(params.bad_words)
         if params.structured_outputs is not None:
             constraint = self.forms.compile(params.structured_outputs)
+        retention = None if params.cache_priority is None else Retention(params.cache_priority, params.cache_ttl)
         number = next(self._numbers)
         name = str(number) if request_id is None else request_id
 
         def sequence(index: int) -> Request:
-            return self._sequence(
-                name, index, token_ids[:], params, seed + index & _UINT64, max_output, arrival, priority, timeout,
-                bad_words, constraint,
-            )  # fmt: skip
+            own_seed, held = seed + index & _UINT64, constraint and constraint()
+            sampling = SequenceSampling(params, own_seed, token_ids[:], len(token_ids), bad_words, held)
+            return Request(
+                next(self._sequence_numbers),
+                sampling,
+                self._kv.new_sequence(params.cache_salt, retention),
+                self._output_text(sampling, max_output),
+                self._tokenizer,
+                Metrics(arrival),
+                max_total_tokens=len(token_ids) + max_output,
+                request_id=name,
+                index=index,
+                priority=priority,
+                timeout=timeout,
+            )
 
         requests = [sequence(index) for index in range(params.n)]
         return RequestStream(name, prompt if isinstance(prompt, str) else None, requests, notify, final_only=final_only)
 
-    def _sequence(
-        self,
-        request_id: str,
-        index: int,
-        token_ids: array,
-        params: SamplingParams,
-        seed: int,
-        max_output: int,
-        arrival: float,
-        priority: int,
-        timeout: float | None,
-        bad_words: Sequence[Sequence[int]],
-        constraint: Callable[[], TokenConstraint] | None,
-    ) -> Request:
+    def _token_ids(self, prompt: str | Sequence[int], params: SamplingParams, add_special_tokens: bool) -> array:
+        if isinstance(prompt, str):
+            return self.checked_ids(self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens))
+        if isinstance(prompt, list | tuple) and len(prompt) >= self._max_seq_len:
+            self._max_output(len(prompt), params)  # before each of them is looked at
+        return self.checked_ids(prompt)
+
+    def _output_text(self, sampling: SequenceSampling, max_output: int) -> OutputText:
+        """The text of one sequence, whose stop tokens are banned as long as `min_tokens` says. A token must be left."""
+        params = sampling.params
         detokenizer = Detokenizer(self._tokenizer, skip_special_tokens=params.skip_special_tokens)
         output_text = OutputText(params, detokenizer, self._eos_token_ids, max_output)
-        sampling = SequenceSampling(params, seed, token_ids, len(token_ids), bad_words, constraint and constraint())
         if params.min_tokens:
             sampling.set_bias(ban=output_text.stop_tokens)
         self._check_choice(sampling)
-        retention = None if params.cache_priority is None else Retention(params.cache_priority, params.cache_ttl)
-        return Request(
-            next(self._sequence_numbers),
-            sampling,
-            self._kv.new_sequence(params.cache_salt, retention),
-            output_text,
-            self._tokenizer,
-            Metrics(arrival),
-            max_total_tokens=len(token_ids) + max_output,
-            request_id=request_id,
-            index=index,
-            priority=priority,
-            timeout=timeout,
-        )
+        return output_text
 
     def _bad_words(self, words: Sequence[str]) -> list[Sequence[int]]:
         """Each word's tokens, in the midst of a text and after a space: vLLM's two, where they are as many.
