@@ -7,10 +7,11 @@ from ....builder.lowering.dims import Dim
 from ....builder.lowering.program import LinearWeight
 from ....builder.lowering.values import Values
 from ....builder.lowering.views import View
-from ....builder.targets.cuda.source.call import Context, CudaCall, Extent, Launch, WeightPart, tiles
+from ....builder.targets.cuda.source.call import Context, CudaCall, Extent, Launch, tiles
 from ...linear.cuda.launches import rounds_inputs
-from ...linear.cuda.packing import LinearLayout, layout_of_weight
+from ...linear.cuda.packing import layout_of_weight
 from ...linear.cuda.tactics import constants
+from ...linear.cuda.weight_parts import channel_parts, element_parts
 from ..lower import Experts, kernels
 from .experts import add_kernel, down_kernel, up_kernel
 
@@ -54,9 +55,10 @@ class ExpertsCall(Experts, CudaCall):
         routes = {"EXPERTS": self.up.count, "ACTIVE": active, "INDEX_ROW": self.indices.strides[0]}
         gate_bias, up_bias, down_bias = self.biases
         first_bias = gate_bias if len(self.up.sources) == 2 else up_bias
-        up_pointers = _weights(self.up, both=True) | {"x": self.x, "indices": self.indices, "inner": self.inner}
-        up_pointers |= {"bias": first_bias, "up_bias": up_bias}
-        down_pointers = _weights(self.down, both=False) | {"bias": down_bias, "outer": self.outer}
+        up_pointers = element_parts(self.up) | channel_parts(self.up) | {"bias": first_bias, "up_bias": up_bias}
+        up_pointers |= {"x": self.x, "indices": self.indices, "inner": self.inner}
+        down_pointers = element_parts(self.down, [""]) | channel_parts(self.down, [""])
+        down_pointers |= {"bias": down_bias, "outer": self.outer}
         gate = {
             "ACTIVATION": str(self.attributes.activation),
             "LIMIT": self.attributes.limit,
@@ -101,29 +103,6 @@ def _constants(weight: LinearWeight) -> dict[str, Any]:
         "CHANNELS": layout.nbytes // 4,
     }
     return found | strides | {"BLOCK": _OUTPUTS, "ROWS": _ROWS}
-
-
-def _weights(weight: LinearWeight, *, both: bool) -> dict[str, WeightPart | None]:
-    """Pointers to the first expert's values, scales and zeros; `both`: also those named up_*, absent without a gate."""
-    layout = layout_of_weight(weight)
-    found: dict[str, WeightPart | None] = {}
-    for matrix, prefix in enumerate(("", "up_") if both else ("",)):
-        for name, part in _parts(weight, layout, matrix).items():
-            found[prefix + name] = part if matrix < layout.matrices else None
-    return found
-
-
-def _parts(weight: LinearWeight, layout: LinearLayout, matrix: int) -> dict[str, WeightPart | None]:
-    scheme = layout.scheme
-    grouped, channels = (scheme.type.is_scaled and bool(scheme.group_size) is wanted for wanted in (True, False))
-    scales = layout.scales_offset(min(matrix, layout.matrices - 1))
-    zeros = layout.zeros_offset(min(matrix, layout.matrices - 1))
-    return {
-        "values": WeightPart(weight, layout.element, layout.values_offset(matrix)),
-        "scales": WeightPart(weight, layout.scale_element, scales) if grouped else None,
-        "zeros": None if scheme.symmetric else WeightPart(weight, layout.scale_element, zeros),
-        "channel_scales": WeightPart(weight, "*fp32", scales) if channels else None,
-    }
 
 
 KERNELS = kernels(ExpertsCall)

@@ -12,7 +12,6 @@ from ....builder.targets.cuda.source.call import (
     Extent,
     Launch,
     Typed,
-    WeightPart,
     When,
     count,
     counted,
@@ -25,6 +24,7 @@ from .matrix import combine_kernel, split_kernel, walk_kernel
 from .packing import PANEL, LinearLayout, layout_of_weight
 from .quantize import quantize_kernel
 from .tactics import MOST_SPLIT_ROWS, Tactic, constants, input_group, splits, tactics
+from .weight_parts import channel_parts, element_parts
 
 _FP8_DOT = 89  # the first compute capability with matrix instructions for FP8
 
@@ -158,15 +158,15 @@ class _Matrix:
         last = {"bias": finish.bias, "up_bias": finish.up_bias, "residual": finish.residual, "y": finish.y} | units
         sizes = {"num_warps": tactic.num_warps, "num_stages": tactic.num_stages, "when": when, "title": tactic.title}
         if not tactic.is_split:
-            pointers = inputs | self._weights() | self._channel_scales() | last
+            pointers = inputs | element_parts(self.weight) | channel_parts(self.weight) | last
             return [Launch(walk_kernel, pointers, grid, product | ends, **sizes)]
         partial, most = {"partial": self.scratch.partial}, {"MOST_ROWS": MOST_SPLIT_ROWS}
-        pointers = inputs | self._weights() | partial | units
+        pointers = inputs | element_parts(self.weight) | partial | units
         parts = (*grid, Extent(splits(layout)))
         combined = {key: product[key] for key in ("N", "SPLITS")} | times | ends | most
         combined |= {"GATED": layout.gated, "BLOCK_OUTPUTS": 4 * PANEL}
         combine_grid = (tiles(self.rows), Extent(-(-layout.n // (4 * PANEL))))
-        combine = partial | self._channel_scales() | last
+        combine = partial | channel_parts(self.weight) | last
         return [
             Launch(split_kernel, pointers, parts, product | most, **sizes),
             Launch(combine_kernel, combine, combine_grid, combined, when=when, num_warps=2, title=tactic.title),
@@ -175,26 +175,3 @@ class _Matrix:
     def _inputs(self) -> Typed:
         assert self.scratch.inputs is not None
         return Typed(self.scratch.inputs, "*i8" if self.layout.scheme.type is WeightType.INT8 else "*u8")
-
-    def _weights(self) -> dict[str, WeightPart | None]:
-        layout, found = self.layout, {}
-        has_groups = layout.scheme.type.is_scaled and layout.scheme.group_size > 0
-        for matrix, prefix in enumerate(("", "up_")):
-            exists = matrix < layout.matrices
-            found[f"{prefix}values"] = self._part(layout.element, layout.values_offset(matrix), exists)
-            found[f"{prefix}scales"] = self._part(
-                layout.scale_element, layout.scales_offset(matrix), exists and has_groups
-            )
-            found[f"{prefix}zeros"] = self._part(
-                layout.scale_element, layout.zeros_offset(matrix), exists and not layout.scheme.symmetric
-            )
-        return found
-
-    def _channel_scales(self) -> dict[str, WeightPart | None]:
-        layout = self.layout
-        exist = layout.scheme.type.is_scaled and layout.scheme.group_size == 0
-        scales = [self._part("*fp32", layout.scales_offset(i), exist and i < layout.matrices) for i in range(2)]
-        return {"channel_scales": scales[0], "up_channel_scales": scales[1]}
-
-    def _part(self, kind: str, offset: int, exists: bool) -> WeightPart | None:
-        return WeightPart(self.weight, kind, offset) if exists else None
