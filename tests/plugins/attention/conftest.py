@@ -12,8 +12,8 @@ import pytest
 from enginesmith.plugins.attention.reference import LARGEST
 from enginesmith.quantization.scheme import KvType
 
-HEADER = '#include "attention/cpu/paged_attention.h"\n'
 DRIVER = """
+#include "attention/cpu/paged_attention.h"
 using Kernel = es::PagedAttention<{cpp_element}, {heads}, {kv_heads}, {d}, {dv}, {block}>;
 extern "C" int64_t scratch_floats(int threads, int tokens) {{ return Kernel::scratch_floats(threads, tokens); }}
 extern "C" int64_t block_bytes() {{ return Kernel::block_bytes; }}
@@ -149,11 +149,11 @@ class AttentionRunner:
 
 @pytest.fixture(scope="session")
 def attention_library(
-    compile_kernel: Callable[..., ctypes.CDLL], compile_sixteen_lanes: Callable[..., ctypes.CDLL]
+    compile_kernel: Callable[..., ctypes.CDLL], compile_sixteen_lanes: Callable[[str], ctypes.CDLL]
 ) -> Callable[[Shape, bool], ctypes.CDLL]:
     def build(shape: Shape, wide: bool) -> ctypes.CDLL:
         return (compile_sixteen_lanes if wide else compile_kernel)(
-            DRIVER.format(cpp_element=shape.cpp_element, **vars(shape)), header=HEADER
+            DRIVER.format(cpp_element=shape.cpp_element, **vars(shape))
         )
 
     return build

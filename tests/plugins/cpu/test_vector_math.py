@@ -12,32 +12,32 @@ FUNCTIONS = ("exp", "log", "tanh", "erf", "sigmoid", "silu", "gelu", "gelu_tanh"
 DRIVER = (
     '#include "cpu/simd.h"\nusing namespace es;\nextern "C" {\n'
     + "".join(
-        f"void {f}(const float* x, float* y, int64_t n) {{\n"
+        f"void of_{f}(const float* x, float* y, int64_t n) {{\n"
         f"  map(x, y, n, [](VF v) {{ return es::{f}(v); }});\n"
         "}\n"
-        f"void {f}_scalar(const float* x, float* y, int64_t n) {{\n"
+        f"void of_{f}_scalar(const float* x, float* y, int64_t n) {{\n"
         f"  for (int64_t i = 0; i < n; ++i) y[i] = {f}f_(x[i]);\n"
         "}\n"
         for f in FUNCTIONS
     )
     + """
-void exp_nonpositive(const float* x, float* y, int64_t n) {
+void of_exp_nonpositive(const float* x, float* y, int64_t n) {
   map(x, y, n, [](VF v) { return es::exp_nonpositive(v); });
 }
-void to_bf16(const float* x, uint16_t* y, int64_t n) {
+void of_to_bf16(const float* x, uint16_t* y, int64_t n) {
   int64_t i = 0;
   for (; i + VF::kLanes <= n; i += VF::kLanes) VF::load(x + i).store_bf16(y + i);
   VF::load(x + i, n - i).store_bf16(y + i, n - i);
 }
-void to_bf16_scalar(const float* x, uint16_t* y, int64_t n) {
+void of_to_bf16_scalar(const float* x, uint16_t* y, int64_t n) {
   for (int64_t i = 0; i < n; ++i) y[i] = float_to_bf16(x[i]);
 }
-void from_bf16(const uint16_t* x, float* y, int64_t n) {
+void of_from_bf16(const uint16_t* x, float* y, int64_t n) {
   int64_t i = 0;
   for (; i + VF::kLanes <= n; i += VF::kLanes) VF::load_bf16(x + i).store(y + i);
   VF::load_bf16(x + i, n - i).store(y + i, n - i);
 }
-void from_fp16(const uint16_t* x, float* y, int64_t n) {
+void of_from_fp16(const uint16_t* x, float* y, int64_t n) {
   for (int64_t i = 0; i < n; i += VF::kLanes) VF::load_fp16(x + i).store(y + i);
 }
 float sum_lanes(const float* x) { return reduce_add(VF::load(x)); }
@@ -59,7 +59,7 @@ def call(library, name, x, dtype: Any = np.float32) -> np.ndarray:
     y = np.zeros(len(x) + 1, dtype)
     y[-1] = 77
     pointers = [ctypes.c_void_p(a.ctypes.data) for a in (x, y)]
-    getattr(library, name)(*pointers, ctypes.c_int64(len(x)))
+    getattr(library, f"of_{name}")(*pointers, ctypes.c_int64(len(x)))
     assert y[-1] == 77, "wrote past the end"
     return y[:-1]
 

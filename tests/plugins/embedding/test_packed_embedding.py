@@ -48,14 +48,14 @@ class Driver:
 
 @pytest.fixture(scope="module", params=list(Isa))
 def lookup(request: pytest.FixtureRequest, compile_kernel: Callable[..., ctypes.CDLL]) -> Driver:
-    emulate = "" if request.param is Isa.AVX2 else f"#define ES_EMULATE_{request.param.value.upper()}\n"
+    emulated = None if request.param is Isa.AVX2 else request.param
     cases = "\n".join(
         f"  if (group == {group} && k == {k}) "
         f"return packed_embedding<Int8Weight<{group}>, {N}, {k}>(pool, weight, ids, {{y, k + {GAP}}}, T), 0;"
         for group in GROUPS
         for k in WIDTHS
     )
-    return Driver(compile_kernel(emulate + DRIVER.format(cases=cases)), request.param)
+    return Driver(compile_kernel(DRIVER.format(cases=cases), emulated=emulated), request.param)
 
 
 def random_weight(k: int, group: int) -> QuantizedWeight:

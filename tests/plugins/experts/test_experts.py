@@ -73,7 +73,7 @@ def library(compile_kernel):
         types = f"{up.cpp_type}, {down.cpp_type}, {functor(case.gate.activation)}, {str(case.gate.gated).lower()}"
         kernel = f"Experts<{types}, {E}, {ACTIVE}, {H}, {I}>"
         lines.append(f"  if (which == {number}) run<{kernel}>(w, x, indices, weights, y, m, threads);")
-    return compile_kernel(DRIVER % {"h": H, "active": ACTIVE, "cases": "\n".join(lines)}, level="-Og")
+    return compile_kernel(DRIVER % {"h": H, "active": ACTIVE, "cases": "\n".join(lines)})
 
 
 def source_of(rng, scheme, n, k):

@@ -20,8 +20,8 @@ SHAPES = [*EMULATED_SHAPES, (1, 8), (16, 31), (33, 32), (33, 1000), (64, 576), (
 
 INPUT_SCALE = 0.03
 
-HEADER = '#include "linear/cpu/linear.h"\n'
 DRIVER = """
+#include "linear/cpu/linear.h"
 using namespace es;
 using W = {weight};
 template <int N, int K, class Act>
@@ -126,8 +126,8 @@ class LinearDriver:
 
 @pytest.fixture(scope="session")
 def linear_driver(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[..., LinearDriver]:
-    """linear_driver(scheme, isa, cases, inputs, native): `isa` above AVX2 is emulated unless `native`; cases are (n, k,
-    activation)."""
+    """linear_driver(scheme, isa, cases, inputs, native, level): `isa` above AVX2 is emulated unless `native`; cases are
+    (n, k, activation); `level` of optimization."""
 
     def build(
         scheme: WeightScheme,
@@ -136,6 +136,7 @@ def linear_driver(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[..., L
         inputs: ActivationScheme = ActivationScheme.NONE,
         *,
         native: bool = False,
+        level: str | None = None,
     ) -> LinearDriver:
         emulated = isa is not Isa.AVX2 and not native
         shapes = EMULATED_SHAPES if emulated else SHAPES
@@ -145,11 +146,10 @@ def linear_driver(compile_kernel: Callable[..., ctypes.CDLL]) -> Callable[..., L
             f"return run<{n}, {k}, {functor(act)}>(w, x, bias, residual, y, m, threads, input_scale);"
             for n, k, act in cases
         ]
-        emulate = f"#define ES_EMULATE_{isa.value.upper()}\n" if emulated else ""
         cpp_type = LinearLayout(1, 1, scheme, isa, activation=inputs).cpp_type
         source = DRIVER.format(weight=cpp_type, cases="\n".join(lines))
-        level = "-O1" if emulated else "-O3"
-        library = compile_kernel(source, isa if native else Isa.AVX2, emulate + HEADER, level)
+        options = {"level": level} if level else {}
+        library = compile_kernel(source, isa if native else Isa.AVX2, isa if emulated else None, **options)
         library.weight_size.restype = ctypes.c_int64
         return LinearDriver(library, scheme, isa, inputs)
 

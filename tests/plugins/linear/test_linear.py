@@ -197,6 +197,17 @@ def test_a_nan_among_inputs_reaches_its_outputs_and_no_others(linear_driver, ran
     np.testing.assert_array_equal(y[k], driver(packed, x[k:], n)[0])
 
 
+@pytest.mark.parametrize(("scheme", "inputs"), [(FP8, DYNAMIC), (GROUPED[-2], NONE)], ids=str)
+def test_optimization_changes_no_bit(linear_driver, random_quantized, scheme, inputs):
+    """Of weights that no optimized engine of the end-to-end tests has."""
+    (n, k), rng = (33, 200), np.random.default_rng(7)
+    weight, x = random_quantized(rng, n, k, scheme), make_rows(rng, 35, k)
+    cases = [(n, k, ActivationFunction.NONE)]
+    drivers = [linear_driver(scheme, inputs=inputs), linear_driver(scheme, Isa.AVX2, cases, inputs, level="-O3")]
+    found = [driver(driver.pack(weight, n, k), x, n) for driver in drivers]
+    np.testing.assert_array_equal(*found)
+
+
 def test_bias_activation_and_residual(linear_driver):
     n, k, m = 37, 40, 7
     driver = linear_driver(FP32, Isa.AVX2, [(n, k, act) for act in ActivationFunction])

@@ -70,28 +70,32 @@ def draw(library):
 
     def run(logits, rows, logprobs=None, threads=2, row=None, given=None):
         count, columns = len(rows), max(0, *(int(n) for n in logprobs or [0]), 0)
-        history = [np.array([*r.prompt, *r.output], np.int32) for r in rows]
-        tokens = [np.array(list(r.bias), np.int32) for r in rows]
-        values = [np.array(list(r.bias.values()), np.float32) for r in rows]
+        lists = {
+            "history": ([[*r.prompt, *r.output] for r in rows], np.int32),
+            "bias_tokens": ([r.bias for r in rows], np.int32),
+            "bias_values": ([r.bias.values() for r in rows], np.float32),
+            "bad_words": ([[n for word in r.bad_words for n in (len(word), *word)] for r in rows], np.int32),
+        }
+        flat = {name: np.array([n for x in every for n in x], dtype) for name, (every, dtype) in lists.items()}
+        lengths = {name: np.array([len(x) for x in every], np.int32) for name, (every, _) in lists.items()}
         arrays: dict[str, np.ndarray] = {
             name: np.array([getattr(r, name) for r in rows], np.float32) for name in FLOATS
         }
         arrays |= {name: np.array([getattr(r, name) for r in rows], np.uint64) for name in ("seed", "position")}
         arrays["top_k"] = np.array([r.top_k for r in rows], np.int32)
-        for name, lists in (("history", history), ("bias_tokens", tokens), ("bias_values", values)):
-            arrays[name] = np.array([x.ctypes.data if len(x) else 0 for x in lists], np.uint64)
+        for name, array in flat.items():  # where each row's list begins
+            starts = array.ctypes.data + 4 * (np.cumsum(lengths[name]) - lengths[name])
+            arrays[name] = np.where(lengths[name] > 0, starts, 0).astype(np.uint64)
         arrays["prompt_length"] = np.array([len(r.prompt) for r in rows], np.int32)
-        arrays["history_length"] = np.array([len(x) for x in history], np.int32)
-        arrays["bias_length"] = np.array([len(x) for x in tokens], np.int32)
+        arrays["history_length"] = lengths["history"]
+        arrays["bias_length"] = lengths["bias_tokens"]
+        arrays["bad_words_length"] = lengths["bad_words"]
         arrays["num_logprobs"] = np.array(logprobs if logprobs else [-1] * count, np.int32)
         masks = [None if r.allowed is None else mask_of(r.allowed, logits.shape[1]) for r in rows]
-        words = [np.array([n for word in r.bad_words for n in (len(word), *word)], np.int32) for r in rows]
         arrays["row"] = np.array(range(count) if row is None else row, np.int32)
         arrays["given_token"] = np.array([-1] * count if given is None else given, np.int32)
         arrays["mask"] = np.array([0 if x is None else x.ctypes.data for x in masks], np.uint64)
         arrays["no_repeat_ngram_size"] = np.array([r.no_repeat_ngram_size for r in rows], np.int32)
-        arrays["bad_words"] = np.array([x.ctypes.data for x in words], np.uint64)
-        arrays["bad_words_length"] = np.array([len(x) for x in words], np.int32)
         result = Result(
             np.full(count, -7, np.int32), np.zeros(count, np.float32), np.zeros(count, np.int32),
             np.zeros((count, columns), np.int32), np.zeros((count, columns), np.float32),
