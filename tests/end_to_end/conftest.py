@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from once import once
 from real_configs import CONFIGS
 
 from enginesmith import LLM, build
+
+KvCache = Literal["int8", "fp8"] | None
 
 
 @pytest.fixture(autouse=True)
@@ -17,19 +20,18 @@ def _optimized(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def engine_folder(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A function from a precision of `CONFIGS` to the engine's folder, built when first asked for."""
-    root = tmp_path_factory.mktemp("smollm2")
+def engine_folder(smollm2: Path, shared_folder: Path) -> Callable[..., Path]:
+    """engine_folder(precision of `CONFIGS`, kv_cache=None) -> the engine's folder, built when first asked for."""
 
-    def folder(precision: str) -> Path:
-        output = root / precision
-        if not output.exists():
+    def make(precision: str, kv_cache: KvCache = None) -> Path:
+        def build_into(folder: Path) -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.delenv("ENGINESMITH_CXXFLAGS", raising=False)
-                build(smollm2, output, CONFIGS[precision])
-        return output
+                build(smollm2, folder / "engine", CONFIGS[precision].model_copy(update={"kv_cache": kv_cache}))
 
-    return folder
+        return once(shared_folder / "smollm2" / f"{precision}-{kv_cache or 'plain'}", build_into) / "engine"
+
+    return make
 
 
 @pytest.fixture(scope="session")
