@@ -20,6 +20,8 @@ from ..runtime.manifest import (
     Manifest,
     ModelFacts,
     Quantization,
+    SequenceState,
+    StateSpec,
 )
 from .generation_defaults import generation_defaults
 from .lowering.program import Program
@@ -55,6 +57,10 @@ def manifest_of(
             linear_layers=dict(Counter(str(weight.scheme) for weight in program.linear_weights)),
         ),
         target=plan.facts(),
+        state=StateSpec(
+            slot_bytes=program.state_bytes,
+            states=tuple(SequenceState(name=s.name, operation=s.operation, shape=s.shape) for s in program.states),
+        ),
     )
 
 

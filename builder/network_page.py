@@ -16,7 +16,8 @@ The operations that a network may hold: what tracing emits (`builder/trace/`) an
 what every target lowers. The table is `builder/operations.py`; fused operations describe themselves in
 `plugins/*/op.py`.
 
-Tokens of all sequences are packed, without padding: T tokens, R rows of logits. Only attention combines tokens.
+Tokens of all sequences are packed, without padding: T tokens, R rows of logits. Only attention, and
+operations that keep a state of each sequence, combine tokens.
 
 ## Standard operations
 
@@ -36,10 +37,11 @@ def page() -> str:
 
 def _section(operation: Operation) -> list[str]:
     origin = "traced" if operation.is_traced else "made by a pass"
+    keeps = ", with a state" if operation.state else ""
     return [
         f"### {operation.name}",
         "",
-        f"{operation.doc} ({origin}).",
+        f"{operation.doc} ({origin}{keeps}).",
         "",
         *(_value("input", value) for value in operation.inputs),
         *(_value("output", value) for value in operation.outputs),

@@ -12,6 +12,7 @@ from ..errors import EngineError
 from ..runtime.engine_dir import BUILD_REPORT, EngineDir, open_engine, read_report
 from ..runtime.executors.registry import backend_of
 from ..runtime.kv_cache.sizing import blocks_for
+from ..runtime.manifest import Manifest
 from ..units import shown_size
 from .show import check_facts, quantization_facts, section
 from .terminal import write_json
@@ -62,6 +63,8 @@ def _memory(folder: EngineDir, report: dict[str, Any]) -> dict[str, int]:
         "kv_per_token": sum(group.bytes_per_block for group in kv.groups) // kv.block_size,
         "kv_one_sequence": one,
         "kv_at_limits": one * limits.max_batch_size,
+        "states_one_sequence": folder.manifest.state.slot_bytes,
+        "states_at_limits": folder.manifest.state.slot_bytes * limits.max_batch_size,
     }
 
 
@@ -93,9 +96,7 @@ def _show_manifest(folder: EngineDir, memory: dict[str, int]) -> None:
             "weights": f"{shown_size(memory['weights'])}, {shown_size(memory['embedding_tables'])} of it embedding "
             "tables, mapped from the file",
             "activations": shown_size(memory["activations"]),
-            "KV cache": f"{shown_size(memory['kv_per_token'])} a token, {shown_size(memory['kv_one_sequence'])} a full "
-            f"sequence, {shown_size(memory['kv_at_limits'])} at the limits ({manifest.kv_cache.dtype}, "
-            f"blocks of {manifest.kv_cache.block_size})",
+            **_cache(manifest, memory),
         },
     )
     section(
@@ -107,6 +108,24 @@ def _show_manifest(folder: EngineDir, memory: dict[str, int]) -> None:
             "size": shown_size(sum(entry.bytes for entry in manifest.files.values())),
         },
     )
+
+
+def _cache(manifest: Manifest, memory: dict[str, int]) -> dict[str, str]:
+    """What sequences take, in the KV cache and as states."""
+    found = {}
+    if manifest.kv_cache.groups:
+        found["KV cache"] = (
+            f"{shown_size(memory['kv_per_token'])} a token, {shown_size(memory['kv_one_sequence'])} a full "
+            f"sequence, {shown_size(memory['kv_at_limits'])} at the limits ({manifest.kv_cache.dtype}, "
+            f"blocks of {manifest.kv_cache.block_size})"
+        )
+    if manifest.state.states:
+        operations = Counter(state.operation for state in manifest.state.states)
+        found["states"] = (
+            f"{shown_size(memory['states_one_sequence'])} a sequence, {shown_size(memory['states_at_limits'])} at the "
+            f"limits, of {', '.join(f'{count} x {name}' for name, count in operations.items())}; prompts share nothing"
+        )
+    return found
 
 
 def _tactic(tactic: dict[str, Any]) -> str:

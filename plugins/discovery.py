@@ -87,6 +87,13 @@ def passes() -> Mapping[str, Any]:
     return {name: run for plugin in plugins() for name, run in (plugin.attribute("passes", "PASSES") or {}).items()}
 
 
+def traced_functions() -> Mapping[str, Any]:
+    """What stands for functions of Transformers while a model is traced: FUNCTIONS of the plugins' trace.py, by the
+    names that kernels for them have on the Hub.
+    """
+    return {name: run for plugin in plugins() for name, run in (plugin.attribute("trace", "FUNCTIONS") or {}).items()}
+
+
 def include_folders() -> list[Path]:
     """The folders below which the headers of plugins lie, under their plugin's name."""
     return list(dict.fromkeys([_HERE, *(plugin.folder.parent for plugin in plugins())]))

@@ -45,8 +45,9 @@ class Traits:
     `row_inputs`: inputs with the rows of the output, where row i of the output depends on row i of those alone,
     whatever the leading dimensions; None where rows mix. `elementwise`: the same of single elements, of inputs that
     broadcast.
-    `is_stateful`: two equal nodes are not the same (attention writes its cache). `is_matmul`: it multiplies activations
-    by activations or weights, so that what comes before it is no part of the head.
+    `is_stateful`: two equal nodes are not the same (attention writes its cache, a recurrence its state).
+    `is_matmul`: it multiplies activations by activations or weights, so that what comes before it is no part of the
+    head.
 
     Which parameters can take over a division of the output by a factor for each channel, its last dimension: those at
     `scale_inputs` together, vectors [channels] or matrices [channels, K]; or what makes the input at `linear_input`,
@@ -70,7 +71,8 @@ class Operation:
     outputs' shapes from the inputs' (None for an absent one) and raises ValueError where they do not fit.
     `reference(*inputs, attributes)` computes the operation in NumPy (None for an absent input); an operation whose
     state lives in the runtime documents its own reference's signature. `is_traced`: the tracer emits it, while others
-    are made by passes.
+    are made by passes. `state(shapes, attributes)`: of a recurrence, the shape of what it keeps of each sequence, in
+    float32, beginning with zeros; such an operation `is_stateful`.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Operation:
     reference: Callable[..., np.ndarray | tuple[np.ndarray, ...]]
     traits: Traits = Traits()
     is_traced: bool = False
+    state: Callable[[Sequence[Sizes | None], Any], tuple[int, ...]] | None = None
     domain: str = DOMAIN
 
     def parse(self, attributes: Mapping[str, object]) -> Any:

@@ -100,7 +100,8 @@ class Engine:
     def _execute_apart(self, plan: Plan, error: Exception) -> list[Drawn]:
         """After a failed step: each request by itself, so that only those fail that cannot be served.
 
-        A request's results are the same alone, and keys and values may be written again.
+        A request's results are the same alone, and keys and values may be written again. States stand nowhere after a
+        step that failed, and are computed again.
         """
         drawn: list[Drawn] = []
         for request, count in list(plan.counts.items()):
@@ -109,10 +110,18 @@ class Engine:
                     raise error
                 single = Plan()
                 single.add(request, count)
+                if self.kv.has_states:
+                    self._replay(request)
                 drawn += self._execute(single)
             except Exception as reason:
                 self._fail(request, reason)
         return drawn
+
+    def _replay(self, request: Request) -> None:
+        """Bring the states of a request to where it stands, from its first token on."""
+        for start in range(0, request.num_computed, self.limits.max_num_tokens):
+            stop = min(start + self.limits.max_num_tokens, request.num_computed)
+            self.executor.step([_slice(request, start, stop)], ())
 
     def _execute(self, plan: Plan) -> list[Drawn]:
         """Process the planned tokens, and draw one for each request that has then processed all of its own."""
@@ -123,7 +132,7 @@ class Engine:
         end = 0
         for request, count in plan.counts.items():
             start = request.num_computed
-            slices.append(SequenceSlice(request.token_ids, start, start + count, request.blocks.tables))
+            slices.append(_slice(request, start, start + count))
             wanted = range(max(start, request.first_row), start + count)
             rows += [end + position - start for position in wanted]
             numbers.append((request, len(wanted)))
@@ -188,6 +197,10 @@ class Engine:
         self.scheduler.remove(request)
         self.statistics.finished(request)
         self._ended.append(request)
+
+
+def _slice(request: Request, start: int, stop: int) -> SequenceSlice:
+    return SequenceSlice(request.token_ids, start, stop, request.blocks.tables, request.blocks.slot)
 
 
 def _with_masks(draws: Sequence[Draw]) -> Sequence[Draw]:

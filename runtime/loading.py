@@ -11,7 +11,7 @@ from .engine_dir import open_engine
 from .executors.registry import backend_of, open_executor
 from .kv_cache.block_hash import BlockHasher
 from .kv_cache.manager import KvCacheManager
-from .kv_cache.sizing import num_blocks
+from .kv_cache.sizing import num_blocks, num_slots
 from .manifest import Limits, Manifest, Target
 from .runtime_config import RuntimeConfig
 from .tokenizer import NoTokenizer, Tokenizer, load_tokenizer
@@ -34,7 +34,9 @@ def load(path: str | Path, config: RuntimeConfig, *, verify: bool = True) -> Loa
     folder = open_engine(path, verify=verify)
     manifest = folder.manifest
     limits, kv_spec = _limits(manifest.limits, config), manifest.kv_cache
-    blocks = num_blocks(kv_spec, limits, *cache_memory(config, manifest.target))
+    budget, source = cache_memory(config, manifest.target)
+    slots = num_slots(manifest.state, kv_spec, limits, budget, source)
+    blocks = num_blocks(kv_spec, limits, budget - slots * manifest.state.slot_bytes, source)
     tokenizer = load_tokenizer(folder.tokenizer)
     if manifest.model.chat_template_error:
         log.warning("%s: %s; chats are refused, prompts work", path, manifest.model.chat_template_error)
@@ -46,8 +48,9 @@ def load(path: str | Path, config: RuntimeConfig, *, verify: bool = True) -> Loa
             executor.close()
             raise
     long_rope_after = manifest.model.long_rope_after
-    hasher = BlockHasher(manifest.digest, kv_spec.block_size, long_rope_after) if config.prefix_cache else None
-    kv = KvCacheManager(kv_spec, blocks, limits.max_num_tokens, hasher)
+    shares = config.prefix_cache and not slots
+    hasher = BlockHasher(manifest.digest, kv_spec.block_size, long_rope_after) if shares else None
+    kv = KvCacheManager(kv_spec, blocks, limits.max_num_tokens, hasher, slots)
     engine = Engine(executor, kv, limits, config.capacity_policy, long_rope_after)
     return LoadedEngine(manifest, tokenizer, engine, Admission(manifest, tokenizer, kv))
 

@@ -40,13 +40,16 @@ def compute_logits(
         raise RequestError(f"chunks add up to {sum(chunks)} tokens, the prompt has {len(token_ids)}")
     kv, blocks = engine.kv, engine.kv.new_sequence()
 
-    def reserve(start: int, stop: int) -> Sequence[array]:
+    def reserve(ids: array, start: int, stop: int) -> SequenceSlice:
         if given_up():
             raise RequestError("the caller gave the prompt up")
         if not kv.reserve(blocks, start, stop):
             raise RequestError(f"the KV cache has no room for {stop} tokens: allow more with kv_cache_memory")
-        return blocks.tables
+        return SequenceSlice(ids, start, stop, blocks.tables, blocks.slot)
 
+    if chunks is not None and kv.has_states:  # which no step can be run again with
+        most = engine.limits.max_batch_size
+        chunks = [min(most, chunk - done) for chunk in chunks for done in range(0, chunk, most)]
     try:
         return _run(engine.executor, engine.limits, token_ids, len(token_ids), reserve, chunks)
     finally:
@@ -65,7 +68,11 @@ class PromptRunner:
     def logits(self, token_ids: Sequence[int], rows: int | None = None) -> "np.ndarray":
         """Logits after each of the last `rows` tokens of a prompt (default: all), float32 [rows, vocab_size]."""
         wanted = len(token_ids) if rows is None else rows
-        return _run(self._executor, self._limits, token_ids, wanted, lambda start, stop: self._tables)
+
+        def reserved(ids: array, start: int, stop: int) -> SequenceSlice:
+            return SequenceSlice(ids, start, stop, self._tables)
+
+        return _run(self._executor, self._limits, token_ids, wanted, reserved)
 
     def close(self) -> None:
         """Free the engine."""
@@ -85,13 +92,13 @@ def _run(
     limits: Limits,
     token_ids: Sequence[int],
     rows: int,
-    reserve: Callable[[int, int], Sequence[array]],
+    reserve: Callable[[array, int, int], SequenceSlice],
     chunks: Sequence[int] | None = None,
 ) -> "np.ndarray":
-    """Logits after each of the last `rows` tokens; `reserve(start, stop)` gives block tables for those tokens.
+    """Logits after each of the last `rows` tokens; `reserve(ids, start, stop)` makes room for tokens.
 
     A step that is asked for more rows than the engine keeps is run again for the others: it writes the same keys and
-    values.
+    values. With states none may be.
     """
     import numpy as np
 
@@ -99,7 +106,7 @@ def _run(
     parts = []
     for chunk in _chunks(limits, context, rows) if chunks is None else chunks:
         stop = start + chunk
-        work = [SequenceSlice(ids, start, stop, reserve(start, stop))]
+        work = [reserve(ids, start, stop)]
         if stop <= context:
             executor.step(work, ())
         for row in range(max(0, context - start), chunk, limits.max_batch_size):

@@ -104,6 +104,23 @@ class KvCacheSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SequenceState:
+    """What an operation keeps of each sequence from one step to the next: float32 of this shape."""
+
+    name: str
+    operation: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateSpec:
+    """The states of a sequence, in one slot of `slot_bytes`; none where every layer is attention."""
+
+    slot_bytes: int = 0
+    states: tuple[SequenceState, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Quantization:
     """How weights are stored: the scheme asked for, and how many linear layers got which."""
 
@@ -143,6 +160,7 @@ class Manifest:
     kv_cache: KvCacheSpec
     quantization: Quantization
     target: Target
+    state: StateSpec = StateSpec()
     files: dict[str, FileEntry] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
@@ -179,7 +197,6 @@ def _validate(manifest: Manifest) -> None:
         "limits.max_logits_rows": (limits.max_logits_rows, MAX_NUM_TOKENS),
         "kv_cache.block_size": (kv.block_size, MAX_NUM_TOKENS),
         "model.vocab_size": (model.vocab_size, MAX_VOCAB_SIZE),
-        "the number of kv_cache.groups": (len(kv.groups), MAX_GROUPS),
     }
     for index, group in enumerate(kv.groups):
         where = f"kv_cache.groups[{index}]"
@@ -187,8 +204,10 @@ def _validate(manifest: Manifest) -> None:
         if (group.kind is KvGroupKind.SLIDING_WINDOW) != (group.window > 0):
             raise EngineError(f"engine.json: {where}: a {group.kind} group cannot have window {group.window}")
     for name, (value, most) in sizes.items():
-        if not 1 <= value <= most:
-            raise EngineError(f"engine.json: {name} must be in [1, {most}], got {value}; the engine must be rebuilt")
+        _require_within(name, value, 1, most)
+    _require_within("state.slot_bytes", manifest.state.slot_bytes, 0, MAX_BYTES)
+    keeps_something = manifest.state.slot_bytes > 0
+    _require_within("the number of kv_cache.groups", len(kv.groups), 0 if keeps_something else 1, MAX_GROUPS)
     tables = 4 * len(kv.groups) * limits.max_batch_size * -(-limits.max_seq_len // kv.block_size)
     if tables > MAX_TABLE_BYTES:
         raise EngineError(
@@ -204,6 +223,11 @@ def _validate(manifest: Manifest) -> None:
     for name in manifest.target.files():
         if name not in manifest.files:
             raise EngineError(f"engine.json: target names {shown(name)}, which is not among the engine's files")
+
+
+def _require_within(name: str, value: int, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise EngineError(f"engine.json: {name} must be in [{least}, {most}], got {value}; the engine must be rebuilt")
 
 
 def is_plain_relative(name: str) -> bool:

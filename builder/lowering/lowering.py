@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from ...checkpoint.layouts.kv_cache import KvScales
+from ...plugins.discovery import operation
 from ..build_options import BuildConfig
+from ..passes.graph import dims
 from .expressions import Operand
 from .facts import Facts
 from .liveness import Liveness
-from .program import Program
+from .nodes import parsed
+from .program import Program, State
 from .program_weights import ProgramWeights
 from .stored_rows import Stored
 from .values import Values
@@ -31,6 +34,16 @@ class Lowering:
     weights: ProgramWeights
     liveness: Liveness
     values: Values
+
+
+def new_state(lowering: Lowering, node: ir.Node) -> State:
+    """Room for the state of a recurrence, of the shape that its operation says."""
+    schema = operation(node.op_type, node.domain)
+    assert schema.state is not None
+    inputs, attributes = parsed(node)
+    shapes = [None if value is None else dims(value) for value in inputs]
+    module = (node.name or "").rpartition("/")[0]
+    return lowering.program.add_state(module, schema.name, schema.state(shapes, attributes))
 
 
 def new_lowering(

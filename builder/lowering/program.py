@@ -1,5 +1,6 @@
 """The lowered network: kernel calls on views of buffers, in order, and the weights and KV cache that they need."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -216,6 +217,16 @@ class CacheGroup:
     layers: tuple[CacheLayer, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class State:
+    """What an operation keeps of each sequence, float32 of `shape`, at `offset` bytes into the sequence's slot."""
+
+    name: str
+    operation: str
+    shape: tuple[int, ...]
+    offset: int
+
+
 @dataclass
 class Program:
     """All that a target compiles and packs, and that the manifest tells."""
@@ -225,6 +236,8 @@ class Program:
     linear_weights: list[LinearWeight] = field(default_factory=list)
     plain_weights: list[PlainWeight] = field(default_factory=list)
     layers: list[CacheLayer] = field(default_factory=list)
+    states: list[State] = field(default_factory=list)
+    state_bytes: int = 0  # of a sequence's slot
     logits: View | None = None
     vocab_size: int = 0
     arena_bytes: int = 0
@@ -235,6 +248,13 @@ class Program:
         """Cache groups in the order of the step's block tables: by first layer."""
         windows = dict.fromkeys(layer.window for layer in self.layers)
         return [CacheGroup(w, tuple(layer for layer in self.layers if layer.window == w)) for w in windows]
+
+    def add_state(self, name: str, operation: str, shape: tuple[int, ...]) -> State:
+        """Room for a state in every sequence's slot, 64-byte aligned."""
+        state = State(name, operation, shape, self.state_bytes)
+        self.states.append(state)
+        self.state_bytes += -(-4 * math.prod(shape) // 64) * 64  # rounded up
+        return state
 
     def work(self) -> Work:
         """The work of one step."""

@@ -1,5 +1,6 @@
 """PyTorch's matrix products, reductions and norms, and our own operations, in ONNX."""
 
+import json
 import math
 from typing import Any
 
@@ -161,6 +162,12 @@ def _paged_attention(c: Converter, node: FxNode) -> Value:
     }  # fmt: skip
     biased = torch.tensor(slopes, dtype=torch.float32) if slopes else None
     return c.emit("PagedAttention", [q, k, v, sinks, biased], domain=DOMAIN, **attributes)
+
+
+@handles("enginesmith.recurrence")
+def _recurrence(c: Converter, node: FxNode) -> Value:
+    operation, inputs, _, attributes = node.args
+    return c.emit(operation, inputs, domain=DOMAIN, **json.loads(attributes))
 
 
 @handles("enginesmith.experts")

@@ -14,6 +14,7 @@ from ...errors import UnsupportedModelError, reason
 from . import aten_complex, aten_elementwise, aten_math, aten_shape, ops, rotary  # noqa: F401  (handlers register)
 from .convert import unsupported_operators
 from .experts import own_experts
+from .kernel_functions import opaque_functions
 from .modeling_modules import sorted_sets
 from .own_attention import replace_own_attention
 from .own_positions import replace_own_positions
@@ -51,7 +52,13 @@ def export(model: nn.Module, mode: FakeTensorMode, max_seq_len: int) -> torch.ex
     with torch.no_grad(), mode:
         inputs = tuple(torch.zeros(size, dtype=torch.int64) for size in (12, 12, 3))
     try:
-        with torch.no_grad(), ops.opaque_linear(), rotary.fused_rotary(model), sorted_sets(model):
+        with (
+            torch.no_grad(),
+            ops.opaque_linear(),
+            rotary.fused_rotary(model),
+            sorted_sets(model),
+            opaque_functions(model),
+        ):
             program = _export(Packed(model), inputs, max_seq_len)
     except Exception as error:
         raise UnsupportedModelError(_reason(model, error)) from error

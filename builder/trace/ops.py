@@ -1,5 +1,6 @@
 """The operations a model is traced into, as opaque torch operators: they have a shape, never an implementation."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -13,6 +14,7 @@ from .masks import MaskSpec
 _SCHEMAS = (
     "paged_attention(Tensor q, Tensor k, Tensor v, Tensor? sinks, float[] slopes, float scale, int window, "
     "float softcap, int causal, int chunk) -> Tensor",
+    "recurrence(str operation, Tensor?[] inputs, SymInt[] shape, str attributes) -> Tensor",
     "linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
     "experts(Tensor x, Tensor indices, Tensor weights, Tensor? gate, Tensor up, Tensor down, Tensor? gate_bias, "
     "Tensor? up_bias, Tensor? down_bias, str activation, float limit, float up_offset) -> Tensor",
@@ -29,6 +31,12 @@ for _schema in _SCHEMAS:
 @torch.library.register_fake(f"{DOMAIN}::paged_attention", lib=_library)
 def _(q: Tensor, k: Tensor, v: Tensor, *_: object) -> Tensor:
     return q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[3])
+
+
+@torch.library.register_fake(f"{DOMAIN}::recurrence", lib=_library)
+def _(operation: str, inputs: Sequence[Tensor | None], shape: Sequence[int], attributes: str) -> Tensor:
+    like = next(each for each in inputs if each is not None)
+    return like.new_empty(shape, dtype=torch.float32)
 
 
 @torch.library.register_fake(f"{DOMAIN}::experts", lib=_library)
@@ -65,6 +73,13 @@ def paged_attention(
     return torch.ops.enginesmith.paged_attention(
         q, k, v, sinks, list(slopes), scale, mask.window, softcap, int(mask.causal), mask.chunk
     )
+
+
+def recurrence(
+    operation: str, inputs: Sequence[Tensor | None], shape: Sequence[int], **attributes: float | str
+) -> Tensor:
+    """A plugin's operation with state, float32 of `shape`, its inputs and attributes as its schema has them."""
+    return torch.ops.enginesmith.recurrence(operation, list(inputs), list(shape), json.dumps(attributes))
 
 
 @contextmanager

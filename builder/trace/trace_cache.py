@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import CacheError
 from ...kept import find, keep
+from ...plugins.discovery import plugins
 from ..network import Network
 from .config_facts import cleaned, depends_on_length
 
@@ -43,6 +44,8 @@ def _source_digest() -> str:
     digest = hashlib.sha256()
     builder = Path(__file__).parents[1]
     stored = [builder / "network.py", builder.parent / "checkpoint" / "assembly.py"]  # what caches hold
-    for path in [*sorted(Path(__file__).parent.glob("*.py")), *stored]:
+    functions = [plugin.folder / "trace.py" for plugin in plugins()]
+    own = sorted(Path(__file__).parent.glob("*.py"))
+    for path in [*own, *stored, *(path for path in functions if path.is_file())]:
         digest.update(path.read_bytes())
     return digest.hexdigest()

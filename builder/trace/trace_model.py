@@ -10,6 +10,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
+from ...checkpoint.config import num_layers
 from ...progress import Progress
 from ..network import Network, Parameter
 from . import checkpoint_names
@@ -45,7 +46,7 @@ def trace_model(config: dict[str, Any], max_seq_len: int, progress: Progress) ->
         architecture=type(model).__name__,
         base_prefix=str(getattr(model, "base_model_prefix", "")),
         vocab_size=int(graph.outputs[0].shape[1]),  # type: ignore[index,arg-type]
-        num_layers=sum(node.op_type == "PagedAttention" for node in graph),
+        num_layers=max(num_layers(config) or 0, sum(node.op_type == "PagedAttention" for node in graph)),
         long_rope_after=long_rope_after,
         converts=checkpoint_names.converts(model),
     )

@@ -5,7 +5,7 @@
 
 extern "C" {
 
-constexpr uint32_t kEsAbiVersion = 2;
+constexpr uint32_t kEsAbiVersion = 3;
 
 struct EsEngine;
 
@@ -29,6 +29,7 @@ struct EsStep {
   const int32_t* context_length;  // [S] tokens in the cache once this step has written its own
   const int32_t* block_table;     // [num_groups, S, B]; -1 where a block behind the window was freed
   const int32_t* logits_rows;     // [R] token rows whose logits are wanted, ascending
+  const int32_t* state_slots;     // [S] where each sequence's states lie, in [0, max_batch_size), all different
 };
 
 // Runs tasks on an engine's threads: task(context, index, worker) once for each index in [0, tasks), worker in

@@ -31,6 +31,10 @@ using VF = VF8;
 using VMask = Mask8;
 #endif
 
+// The first n lanes; quicker than load(p, n) and store(p, n) where those are mostly all of them.
+inline VF load_lanes(const float* p, int n) { return n == VF::kLanes ? VF::load(p) : VF::load(p, n); }
+inline void store_lanes(VF x, float* p, int n) { n == VF::kLanes ? x.store(p) : x.store(p, n); }
+
 // Lanes are combined pairwise by halves: a fixed order.
 inline float reduce_add(VF a) {
   float lanes[VF::kLanes];

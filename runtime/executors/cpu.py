@@ -114,6 +114,7 @@ class _StepBuffers:
         self._context_length = zeros("i", limits.max_batch_size)
         self._block_table = zeros("i", len(kv.groups) * limits.max_batch_size * table_columns)
         self._logits_rows = zeros("i", limits.max_logits_rows)
+        self._state_slots = zeros("i", limits.max_batch_size)
         self._positions = array("i", range(limits.max_seq_len))
         self._long_rope_after = manifest.model.long_rope_after
         if self._long_rope_after is not None:
@@ -125,17 +126,19 @@ class _StepBuffers:
             context_length=address(self._context_length),
             block_table=address(self._block_table),
             logits_rows=address(self._logits_rows),
+            state_slots=address(self._state_slots),
         )
 
     def fill(self, slices: Sequence[SequenceSlice], logits_rows: Sequence[int]) -> EsStep:
         args, seqs = self.args, len(slices)
-        columns = max(len(table) for item in slices for table in item.block_tables)
+        columns = max((len(table) for item in slices for table in item.block_tables), default=0)
         end = 0
-        for index, (token_ids, start, stop, tables) in enumerate(slices):
+        for index, (token_ids, start, stop, tables, slot) in enumerate(slices):
             begin, end = end, end + stop - start
             self._check(index + 1, end, stop, len(logits_rows))
             self._query_start[index] = begin
             self._context_length[index] = stop
+            self._state_slots[index] = slot
             self._input_ids[begin:end] = token_ids[start:stop]
             self._position_ids[begin:end] = self._positions_of(token_ids)[start:stop]
             for group in self._groups:

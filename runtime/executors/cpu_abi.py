@@ -5,7 +5,7 @@ from ctypes import POINTER, Structure, c_char_p, c_int, c_int32, c_uint32, c_uin
 
 from .sampler_abi import EsParallel
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 
 class EsOpenArgs(Structure):
@@ -34,6 +34,7 @@ class EsStep(Structure):
         ("context_length", c_void_p),
         ("block_table", c_void_p),
         ("logits_rows", c_void_p),
+        ("state_slots", c_void_p),
     )
 
 

@@ -19,13 +19,15 @@ class SequenceSlice(NamedTuple):
     """Tokens `[start, stop)` of one sequence, to be processed in this step.
 
     `token_ids` and `block_tables` (one a cache group, int32, -1 where a block behind the window was freed) are the
-    sequence's own arrays; the tables must reach position `stop - 1`.
+    sequence's own arrays; the tables must reach position `stop - 1`. `slot`, of [0, max_batch_size), holds its states,
+    where the engine has any: it must stand at `start` there, or begin, with a `start` of 0.
     """
 
     token_ids: array
     start: int
     stop: int
     block_tables: Sequence[array]
+    slot: int = 0
 
 
 class SequenceSampling:

@@ -1,10 +1,13 @@
-"""Which blocks of the paged KV cache each sequence holds.
+"""Which blocks of the paged KV cache each sequence holds, and which slot its states lie in.
 
 Layers come in cache groups, each with a pool and a block table of its own. A full-attention group keeps every block; a
 sliding-window group gives back the blocks that no later token can see, and its table holds -1 in their place.
 
 A sequence that begins as another did takes over its full blocks: `find` them, `take` them, compute the rest, and
 `publish` what was computed. Nobody writes to a block that is published.
+
+States of recurrent layers stand at one token of their sequence, and are not kept of any other: such sequences share
+nothing, cannot be cut back, and begin again at their first token when they lose their slot.
 """
 
 from array import array
@@ -19,11 +22,14 @@ from .sizing import blocks_for
 FREED = -1
 """The entry of a block table whose block lies behind the window and was given back."""
 
+NO_SLOT = -1
+"""The slot of a sequence that has none, as long as it holds nothing."""
+
 
 class SequenceBlocks:
     """One sequence's block tables, int32, in the order of the groups; `KvCacheManager.reserve` fills them."""
 
-    __slots__ = ("first_kept", "hashes", "promised", "published", "retention", "salt", "tables")
+    __slots__ = ("first_kept", "hashes", "promised", "published", "retention", "salt", "slot", "tables")
 
     def __init__(self, groups: int, salt: str | None, retention: Retention | None) -> None:
         self.tables = tuple(array("i") for _ in range(groups))
@@ -37,17 +43,29 @@ class SequenceBlocks:
         """Of its first full blocks, as many as were asked for."""
         self.published = 0
         """How many of its first blocks are found by their hashes."""
+        self.slot = NO_SLOT
+        """Where its states lie."""
 
 
 class KvCacheManager:
     """Hands out the blocks of all groups. `num_blocks[g]` is the size of group g's pool.
 
-    Without a `hasher` no sequence takes over another's blocks.
+    Without a `hasher` no sequence takes over another's blocks. `num_slots`: of an engine with states, which takes no
+    hasher.
     """
 
     def __init__(
-        self, kv: KvCacheSpec, num_blocks: Sequence[int], max_num_tokens: int, hasher: BlockHasher | None = None
+        self,
+        kv: KvCacheSpec,
+        num_blocks: Sequence[int],
+        max_num_tokens: int,
+        hasher: BlockHasher | None = None,
+        num_slots: int = 0,
     ) -> None:
+        if hasher is not None and num_slots:
+            raise ValueError("sequences with states cannot share blocks: they need the state at the end of a prefix")
+        self.num_slots = num_slots
+        self._free_slots = list(range(num_slots))[::-1]
         self._hasher = hasher
         self._block_size = kv.block_size
         self._groups = tuple(_Group(group, count) for group, count in zip(kv.groups, num_blocks, strict=True))
@@ -69,9 +87,15 @@ class KvCacheManager:
         return tuple(group.spec for group in self._groups)
 
     @property
+    def has_states(self) -> bool:
+        """Whether sequences have states, which can only be carried on from where they stand."""
+        return self.num_slots > 0
+
+    @property
     def usage(self) -> float:
         """The largest share of a pool that is in use, 0 to 1."""
-        return max(1 - pool.num_free / pool.num_blocks for pool in self.pools)
+        shares = [1 - pool.num_free / pool.num_blocks for pool in self.pools]
+        return max([*shares, 1 - len(self._free_slots) / self.num_slots] if self.num_slots else shares)
 
     def new_sequence(self, salt: str | None = None, retention: Retention | None = None) -> SequenceBlocks:
         """Tables of a sequence that holds nothing yet. It shares blocks with those of the same salt only."""
@@ -107,7 +131,7 @@ class KvCacheManager:
             blocks.tables[index].extend(table)
             for block in table[blocks.first_kept[index] :]:
                 group.pool.share(block, blocks.retention)
-        blocks.published = len(prefix[0])
+        blocks.published = len(prefix[0]) if prefix else 0
         return blocks.published * self._block_size
 
     def publish(self, blocks: SequenceBlocks, token_ids: array, num_computed: int) -> None:
@@ -124,8 +148,12 @@ class KvCacheManager:
     def reserve(self, blocks: SequenceBlocks, start: int, stop: int) -> bool:
         """Make room for tokens [start, stop), those before `start` being in the cache; False when there is no room.
 
-        In any case gives back the blocks that no token from `start` on can see.
+        In any case gives back the blocks that no token from `start` on can see. A sequence gets its slot with its first
+        blocks.
         """
+        needs_slot = self.has_states and blocks.slot == NO_SLOT
+        if needs_slot and not self._free_slots:
+            return False
         for index, group in enumerate(self._groups):
             self._free_behind(blocks, index, group.first_visible(start))
         wanted = -(-stop // self._block_size)
@@ -135,6 +163,8 @@ class KvCacheManager:
         for table, count, group in zip(blocks.tables, missing, self._groups, strict=True):
             for _ in range(count):
                 table.append(group.pool.allocate())
+        if needs_slot:
+            blocks.slot = self._free_slots.pop()
         return True
 
     def can_reserve(self, num_tokens: int, prefix: Sequence[Sequence[int]], spare_blocks: int = 0) -> bool:
@@ -171,13 +201,18 @@ class KvCacheManager:
         blocks.promised = None
         blocks.hashes.clear()
         blocks.published = 0
+        if blocks.slot != NO_SLOT:
+            self._free_slots.append(blocks.slot)
+            blocks.slot = NO_SLOT
 
     def truncate(self, blocks: SequenceBlocks, num_tokens: int) -> None:
         """Cut a sequence back to its first tokens; what it was promised it keeps.
 
-        ValueError where it cannot be: into what is published, which others may hold, or to where the next token sees
-        blocks that were freed.
+        ValueError where it cannot be: into what is published, which others may hold, to where the next token sees
+        blocks that were freed, or with states, which stand further on.
         """
+        if self.has_states:
+            raise ValueError("a sequence with states cannot be cut back: free it, and compute it again")
         if num_tokens < blocks.published * self._block_size:
             raise ValueError(f"{blocks.published} blocks are published: they cannot be cut to {num_tokens} tokens")
         for first, group in zip(blocks.first_kept, self._groups, strict=True):

@@ -14,10 +14,11 @@ from enginesmith.runtime.executors.executor import SequenceSlice
 
 @dataclass
 class Tokens:
-    """A sequence with blocks of its own in every cache group, `done` tokens of which are in the cache."""
+    """A sequence with blocks of its own in every cache group, `done` tokens of which are in the cache, and a slot."""
 
     tokens: list[int]
     tables: list[array]
+    slot: int
     done: int = 0
     logits: list[np.ndarray] = field(default_factory=list)
 
@@ -30,6 +31,8 @@ class StepEngine:
         self._kv = self.engine.manifest.kv_cache
         self._per_sequence = -(-self.engine.manifest.limits.max_seq_len // self._kv.block_size)
         self._free = list(range(sequences * self._per_sequence))[::-1]
+        self._blocks: dict[int, list[int]] = {}
+        self._slots = list(range(sequences))[::-1]
         self.executor = CpuExecutor(
             self.engine.path, self.engine.manifest, [len(self._free)] * len(self._kv.groups), threads
         )
@@ -38,18 +41,21 @@ class StepEngine:
         """A new sequence. Its blocks are not neighbours, and another group's are in another order."""
         blocks = [self._free.pop() for _ in range(self._per_sequence)]
         tables = [array("i", blocks[::-1] if group % 2 else blocks) for group in range(len(self._kv.groups))]
-        return Tokens(list(tokens), tables)
+        self._blocks[slot := self._slots.pop()] = blocks
+        return Tokens(list(tokens), tables, slot)
 
     def remove(self, sequence: Tokens) -> None:
         """Give the sequence's blocks back, with what is written in them."""
-        self._free.extend(sequence.tables[0])
+        self._free.extend(self._blocks.pop(sequence.slot))
+        self._slots.append(sequence.slot)
 
     def step(self, *work: tuple[Tokens, int]) -> None:
         """Feed the next `count` tokens of each sequence in one step, and keep the logits of every row."""
         slices, rows = [], 0
         for sequence, count in work:
             start, stop = sequence.done, sequence.done + count
-            slices.append(SequenceSlice(array("i", sequence.tokens), start, stop, self._visible(sequence, start)))
+            tables = self._visible(sequence, start)
+            slices.append(SequenceSlice(array("i", sequence.tokens), start, stop, tables, sequence.slot))
             rows += count
         self.executor.step(slices, range(rows))
         logits = self.executor.logits()

@@ -11,7 +11,13 @@ from .source import loops
 from .source.call import CpuCall
 from .source.writer import Writer
 
-_ALWAYS = ("attention/cpu/paged_attention.h", "engine/loops.h", "engine/runtime.h")
+_ALWAYS = (
+    "attention/cpu/paged_attention.h",
+    "cpu/sequence_state.h",
+    "engine/loops.h",
+    "engine/runtime.h",
+    "engine/state.h",
+)
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,7 @@ def emit(program: Program, config: BuildConfig, facts: EngineFacts) -> str:
         limits=f"{config.max_num_tokens}, {config.max_batch_size}, {facts.max_logits_rows}, "
         f"{facts.max_seq_len}, {program.vocab_size}, "
         f"{config.kv_block_size}, {len(groups)}, {LONG_ROPE if facts.long_rope else 0}",
+        state_bytes=program.state_bytes,
         weights_bytes=program.weights_bytes,
         arena_bytes=program.arena_bytes,
         logits_offset=program.logits.buffer.offset,
@@ -103,6 +110,7 @@ namespace {{
 constexpr es::engine::Limits kLimits{{{limits}}};
 constexpr uint64_t kWeightsBytes = {weights_bytes};
 constexpr int64_t kArenaBytes = {arena_bytes};
+constexpr int64_t kStateBytes = {state_bytes};  // of a sequence's slot
 constexpr int64_t kLogits = {logits_offset};
 constexpr int32_t kWindows[] = {{{windows}}};
 
@@ -133,7 +141,8 @@ void check_cpu() {{
 
 struct EsEngine {{
   explicit EsEngine(const EsOpenArgs& args)
-      : weights(args.weights), pool(args.threads), arena(kArenaBytes), scratch(scratch_bytes(args.threads)) {{
+      : weights(args.weights), pool(args.threads), arena(kArenaBytes), scratch(scratch_bytes(args.threads)),
+        slots(kLimits.max_batch_size, kStateBytes) {{
     num_blocks.assign(args.num_blocks, args.num_blocks + args.num_groups);
     int64_t strides[kNumGroups + 1] = {{}};  // of a block: all layers of its group side by side
     for (int layer = 0; layer < kNumLayers; ++layer) strides[kLayers[layer].group] += kLayers[layer].block_bytes;
@@ -156,6 +165,7 @@ struct EsEngine {{
   const uint8_t* weights;
   es::ThreadPool pool;
   es::engine::Memory arena, scratch;
+  es::engine::StateSlots slots;
   std::vector<int32_t> num_blocks;
   std::vector<es::engine::Memory> cache;
   es::KvLayer kv[kNumLayers + 1];
@@ -175,6 +185,7 @@ void step(EsEngine& e, const EsStep& s) {{
     steps[g] = {{s.num_tokens, s.num_seqs, s.max_blocks, s.query_start, s.context_length,
                 s.block_table + static_cast<int64_t>(g) * s.num_seqs * s.max_blocks}};
   }}
+  const es::StateStep state_step{{s.num_seqs, s.query_start, s.state_slots}};
 
 {calls}
 }}
@@ -208,7 +219,9 @@ void es_close(EsEngine* engine) {{ delete engine; }}
 int es_step(EsEngine* engine, const EsStep* s) {{
   return es::engine::guarded([&] {{
     es::engine::check_step(kLimits, *s, kWindows, engine->num_blocks.data());
+    engine->slots.begin(engine->pool, *s);
     step(*engine, *s);
+    engine->slots.end(*s);
   }});
 }}
 

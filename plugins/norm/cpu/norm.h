@@ -34,9 +34,6 @@ inline void each_vector(F&& f) {
   if constexpr (kTail > 0) f(D - kTail, kTail);
 }
 
-inline VF load_lanes(const float* p, int n) { return n == VF::kLanes ? VF::load(p) : VF::load(p, n); }
-inline void store_lanes(VF x, float* p, int n) { n == VF::kLanes ? x.store(p) : x.store(p, n); }
-
 template <int D>
 inline void rms_norm_row(const float* x, const float* weight, float epsilon, float* y) {
   const float squares = sum_row<D>(x, [](VF v, int) { return v * v; });

@@ -63,7 +63,7 @@ class StepInputs:
         if padded:
             return self._fill_decodes(slices, padded)
         end, longest = 0, 1
-        for number, (token_ids, start, stop, tables) in enumerate(slices):
+        for number, (token_ids, start, stop, tables, _) in enumerate(slices):
             begin, end = end, end + stop - start
             self._check(number + 1, end, start, stop, len(logits_rows))
             longest = max(longest, stop - start)

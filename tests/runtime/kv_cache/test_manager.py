@@ -9,9 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kv_groups import BLOCK, full, sliding, spec
 
 from enginesmith.errors import EngineError
-from enginesmith.runtime.kv_cache.manager import FREED, KvCacheManager, SequenceBlocks
-from enginesmith.runtime.kv_cache.sizing import blocks_for, num_blocks
-from enginesmith.runtime.manifest import Limits
+from enginesmith.runtime.kv_cache.block_hash import BlockHasher
+from enginesmith.runtime.kv_cache.manager import FREED, NO_SLOT, KvCacheManager, SequenceBlocks
+from enginesmith.runtime.kv_cache.sizing import blocks_for, num_blocks, num_slots
+from enginesmith.runtime.manifest import KvGroup, Limits, StateSpec
 
 STEP, LONGEST = 6, 50
 
@@ -125,3 +126,47 @@ def test_sizes_follow_the_budget():
         num_blocks(kv, limits, 1649, "kv_cache_memory")
     with pytest.raises(EngineError, match=r"needs 1\.6 kB of KV cache, but kv_cache_memory is 900 B: allow more"):
         num_blocks(kv, limits, 900, "kv_cache_memory")
+
+
+@pytest.mark.parametrize("groups", [(), (full(),)], ids=["states alone", "with a KV cache"])
+def test_a_sequence_has_a_slot_for_as_long_as_it_holds_anything(groups: tuple[KvGroup, ...]):
+    kv = KvCacheManager(spec(*groups), [10] * len(groups), max_num_tokens=1, num_slots=2)
+    first, second, third = (kv.new_sequence() for _ in range(3))
+    assert kv.reserve(first, 0, 3)
+    assert kv.reserve(second, 0, 1)
+    assert not kv.reserve(third, 0, 1)
+    assert third.slot == NO_SLOT
+    assert {first.slot, second.slot} == {0, 1}
+    assert kv.usage == 1
+    held = first.slot
+    assert kv.reserve(first, 3, 9)
+    assert first.slot == held
+    with pytest.raises(ValueError, match="cannot be cut back"):
+        kv.truncate(first, 2)
+    kv.free(first)
+    assert first.slot == NO_SLOT
+    assert kv.reserve(third, 0, 1)
+    assert third.slot == held
+
+
+def test_sequences_with_states_share_nothing():
+    with pytest.raises(ValueError, match="cannot share blocks"):
+        KvCacheManager(spec(full()), [10], 1, BlockHasher(b"model", BLOCK), num_slots=2)
+    kv = KvCacheManager(spec(), [], 1, num_slots=2)
+    blocks, tokens = kv.new_sequence(), array("i", range(40))
+    assert kv.take(blocks, kv.find(blocks, tokens, 39)) == 0
+    assert kv.promise(blocks, 40, kv.find(blocks, tokens, 39))
+
+
+def test_slots_leave_room_for_a_long_sequence():
+    limits = Limits(max_batch_size=4, max_num_tokens=8, max_seq_len=64)  # a sequence of 64 tokens takes 160 bytes
+    state = StateSpec(slot_bytes=100)
+    assert num_slots(StateSpec(), spec(full()), limits, 10, "x") == 0
+    assert num_slots(state, spec(), limits, 250, "x") == 2
+    assert num_slots(state, spec(), limits, 10**6, "x") == 4
+    assert num_slots(state, spec(full()), limits, 700, "x") == 3
+    assert num_slots(state, spec(full()), limits, 260, "x") == 1
+    assert num_slots(state, spec(full()), limits, 100, "x") == 1  # num_blocks then says what is missing
+    assert num_blocks(spec(), limits, 0, "x") == []
+    with pytest.raises(EngineError, match="the states of one sequence take 100 B, but kv_cache_memory is 99 B"):
+        num_slots(state, spec(), limits, 99, "kv_cache_memory")

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from .....plugins.cpu.isa import Isa
+from ....lowering.program import State
 from ....lowering.views import Buffer, Home, View
 from .spelling import TYPES
 
@@ -84,6 +85,10 @@ class Writer:
     def heads(self, view: View) -> str:
         """A view [T, H, D] as es::Heads or es::MutHeads."""
         return f"{{{self.at(view)}, {view.strides[0]}, {view.strides[1]}}}"
+
+    def states(self, state: State) -> str:
+        """The state of every sequence, as es::StateLayer; `state_step` is the step that it is for."""
+        return f"e.slots.layer({state.offset})"
 
     def _unique(self, text: str) -> str:
         base = re.sub(r"\W+", "_", text).strip("_")

@@ -107,8 +107,8 @@ inline void check_step(const Limits& limits, const EsStep& s, const int32_t* win
     require(queries >= 1, "tokens of a sequence", queries, 1);
     require(context >= queries && context <= limits.max_seq_len, "context_length", context, limits.max_seq_len);
     const int32_t blocks = (context + limits.block_size - 1) / limits.block_size;
-    require(blocks <= s.max_blocks, "blocks of a sequence", blocks, s.max_blocks);
     for (int32_t g = 0; g < limits.num_groups; ++g) {
+      require(blocks <= s.max_blocks, "blocks of a sequence", blocks, s.max_blocks);
       const int32_t* table = s.block_table + (static_cast<int64_t>(g) * s.num_seqs + i) * s.max_blocks;
       const int32_t seen_from = windows[g] ? context - queries - windows[g] + 1 : 0;
       for (int32_t b = seen_from > 0 ? seen_from / limits.block_size : 0; b < blocks; ++b)
