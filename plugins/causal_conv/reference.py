@@ -9,6 +9,6 @@ def causal_conv1d(
     """x [T, C], weight [K, C], bias [C] -> [T, C]; tokens before the first are zeros."""
     tokens, width = len(x), len(weight)
     padded = np.concatenate([np.zeros_like(x[:1]).repeat(width - 1, axis=0), x])
-    y = sum(padded[k : k + tokens] * weight[k] for k in range(width))
+    y = np.sum([padded[k : k + tokens] * weight[k] for k in range(width)], axis=0)
     y = y if bias is None else y + bias
     return y / (1 + np.exp(-y)) if silu else y

@@ -63,7 +63,8 @@ def _reference(
 OPERATIONS = (
     Operation(
         name="StateSpaceScan",
-        doc="of each head, h <- exp(dt a) h + dt x b^T and y = h c + d x, along each sequence; heads share b and c by group",
+        doc="of each head, h <- exp(dt a) h + dt x b^T and y = h c + d x, along each sequence; "
+        "heads share b and c by group",
         inputs=(
             Input("x", "[1, T, H, P]"),
             Input("dt", "[1, T, H]"),

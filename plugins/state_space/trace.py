@@ -12,11 +12,11 @@ from ...errors import UnsupportedModelError
 def mamba_chunk_scan_combined(
     hidden_states: Tensor,
     dt: Tensor,
-    A: Tensor,  # noqa: N803  (Transformers' name)
-    B: Tensor,  # noqa: N803
-    C: Tensor,  # noqa: N803
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
     chunk_size: int,
-    D: Tensor | None = None,  # noqa: N803
+    D: Tensor | None = None,
     dt_bias: Tensor | None = None,
     initial_states: Tensor | None = None,
     dt_softplus: bool = False,

@@ -33,7 +33,6 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "mamba2": {
         "num_heads": 4, "head_dim": 32, "expand": 2, "state_size": 12, "n_groups": 2, "chunk_size": 4,
-        "time_step_limit": (0.3, 1.0),
     },
     "bamba": MAMBA2 | {"attn_layer_indices": [1]},
     "falcon_h1": MAMBA2 | {"mamba_d_ssm": 128},
@@ -56,7 +55,8 @@ def make_model(family: str) -> Any:
     sizes = {key: value for key, value in SIZES.items() if type(default.get(key)) is int}
     config = kind(**(sizes | FAMILIES[family]))
     torch.manual_seed(0)
-    model = MODEL_FOR_CAUSAL_LM_MAPPING[kind]._from_config(config, dtype=torch.float32, attn_implementation="eager")
+    model_class: Any = MODEL_FOR_CAUSAL_LM_MAPPING[kind]
+    model = model_class._from_config(config, dtype=torch.float32, attn_implementation="eager")
     with torch.no_grad():
         for _, tensor in stored_tensors(model):
             tensor.add_(torch.randn_like(tensor) * (0.3 if tensor.ndim == 1 else 0.05))
