@@ -80,7 +80,7 @@ class StepInputs:
     def _fill_decodes(self, slices: Sequence[SequenceSlice], padded: int) -> dict[Count, int]:
         """A step of one token a sequence, all at once: what a sequence costs is what the host costs while decoding."""
         sequences = len(slices)
-        for number, (_, start, stop, tables) in enumerate(slices):
+        for number, (_, start, stop, tables, _) in enumerate(slices):
             self._check(number + 1, number + 1, start, stop, sequences)
             self._copy_tables(number, tables)
         none = array("i", bytes(4 * (padded - sequences)))
