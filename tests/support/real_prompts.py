@@ -3,7 +3,7 @@
 _CHAT = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
 
 
-def _chat(question: str) -> str:
+def chat(question: str) -> str:
     return f"{_CHAT}<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -24,8 +24,8 @@ REAL_PROMPTS = [
     "Die Würde des Menschen ist unantastbar. Sie",
     "日本の首都は東京です。フランスの首都は",
     "Emoji: 🙂🙃🚀🙂🙃🚀🙂🙃🚀🙂🙃",
-    _chat("What is the capital of France, and what is it known for?"),
-    _chat("Write a haiku about rain."),
+    chat("What is the capital of France, and what is it known for?"),
+    chat("Write a haiku about rain."),
     "The quick brown fox jumps over the lazy dog. " * 25 + "The quick",
     "Numbers in words and digits: " + ", ".join(f"{n} times {n} is {n * n}" for n in range(30)),
 ]
