@@ -39,12 +39,12 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'enginesmith' has no attribute {name!r}")
     from importlib import import_module
 
+    from .extras import install_command
+
     try:
         return getattr(import_module(_HOME[name], __name__), name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == __name__:
             raise
-        message = (
-            f"enginesmith.{name} needs {error.name}, a library of the extra 'build': pip install 'enginesmith[build]'"
-        )
+        message = f"enginesmith.{name} needs {error.name}, a library of the extra 'build': {install_command('build')}"
         raise ModuleNotFoundError(message, name=error.name) from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CheckpointError, shown
+from ..extras import install_command
 from ..json_files import read_bytes
 from .tokenizers_library import library_errors
 
@@ -54,7 +55,7 @@ def _read(path: Path) -> Any:
         from sentencepiece import sentencepiece_model_pb2
     except ImportError as error:
         raise CheckpointError(
-            f"{path}: to read it, sentencepiece and protobuf are needed: pip install 'enginesmith[build]' ({error})."
+            f"{path}: to read it, sentencepiece and protobuf are needed: {install_command('build')} ({error})."
         ) from None
     model = sentencepiece_model_pb2.ModelProto()  # type: ignore[attr-defined]
     data = read_bytes(path, CheckpointError, max_bytes=_MAX_BYTES)

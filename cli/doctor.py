@@ -15,6 +15,7 @@ from ..builder.targets.registry import target_named
 from ..builder.targets.target import Finding
 from ..cache import VARIABLE, cache_dir, cache_root
 from ..errors import BuildError, CacheError, ToolchainError
+from ..extras import install_command
 from ..runtime.memory import available_memory
 from ..runtime.threads import cpu_quota, physical_cores
 from ..units import shown_size
@@ -76,7 +77,7 @@ def _cache() -> Finding:
 def _software() -> Iterator[Finding]:
     yield Finding("runtime libraries", _versions(_RUNTIME))
     missing = _missing()
-    advice = f"to build engines: pip install 'enginesmith[build]' (missing: {', '.join(missing)})" if missing else ""
+    advice = f"to build engines: {install_command('build')} (missing: {', '.join(missing)})" if missing else ""
     yield Finding("build libraries", _versions(sorted(EXTRAS["build"])) or "none", not missing, advice)
 
 

@@ -11,6 +11,7 @@ import click
 from .. import __version__
 from ..blame import advice
 from ..errors import EnginesmithError
+from ..extras import install_command
 from . import stop_signals, terminal
 
 # Name -> one line of help: so that `enginesmith --help` imports no command.
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         extra = next((extra for extra, libraries in EXTRAS.items() if library in libraries), None)
         if extra is None:
             raise
-        _complain(f"this needs {error.name}, a library of the extra {extra!r}: pip install 'enginesmith[{extra}]'")
+        _complain(f"this needs {error.name}, a library of the extra {extra!r}: {install_command(extra)}")
         return USAGE_ERROR
     except (BrokenPipeError, _ReaderGoneError):
         if sys.stdout is not None:  # it is where the process was started with its output closed

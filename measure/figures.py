@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from ..atomic import new_file
 from ..errors import EvaluationError
+from ..extras import install_command
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,7 +16,8 @@ def require_matplotlib() -> "type[Figure]":
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
-        raise EvaluationError("plots need matplotlib, of the extra 'plot': pip install 'enginesmith[plot]'") from None
+        advice = install_command("plot")
+        raise EvaluationError(f"plots need matplotlib, of the extra 'plot': {advice}") from None
     return Figure
 
 

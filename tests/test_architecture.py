@@ -29,7 +29,7 @@ ALLOWED = {
     "checkpoint": set(),
 }
 GROUND = {"errors", "units", "blame", "progress", "json_files", "signals", "exchange", "atomic"}
-GROUND |= {"cache", "checked_options", "integrity", "kept"}
+GROUND |= {"cache", "checked_options", "extras", "integrity", "kept"}
 # What a packer is given, and a checkpoint may hold: a weight's scheme, and integers. Plain data, which all may know.
 DEFINITIONS = (("quantization", "scheme"), ("quantization", "quantized"))
 HEAVY = {
@@ -242,3 +242,8 @@ def test_every_header_and_recipe_is_in_the_wheel() -> None:
 def test_every_folder_of_modules_is_a_package() -> None:
     for path in _modules():
         assert (path.parent / "__init__.py").is_file(), f"{path.parent} has no __init__.py"
+
+
+def test_only_extras_says_how_extras_are_installed() -> None:
+    said = re.compile(r"pip install '?enginesmith")
+    assert [path for path in _modules() if said.search(path.read_text())] == []

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from ...errors import EnginesmithError, RequestError
+from ...extras import install_command
 from ..tokenizer import NoTokenizer, Tokenizer
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ def make_vocabulary(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Collec
         from llguidance import LLTokenizer, TokenizerWrapper
     except ImportError:
         raise RequestError(
-            "structured_outputs needs the package llguidance, which is not installed: "
-            "pip install 'enginesmith[structured]'"
+            "structured_outputs needs the package llguidance, which is not installed: " + install_command("structured")
         ) from None
     if isinstance(tokenizer, NoTokenizer):
         raise RequestError("structured_outputs: this engine has no tokenizer, its checkpoint had none")

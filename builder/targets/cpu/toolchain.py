@@ -17,6 +17,7 @@ from pathlib import Path
 from ....atomic import temporary_folder
 from ....blame import could_not_write
 from ....errors import ToolchainError
+from ....extras import install_command
 from ....kept import find, keep
 from ....plugins.cpu.isa import Isa
 from ....plugins.discovery import include_folders
@@ -31,10 +32,6 @@ _OBJECT = "engine.so"
 # for the end of its input, which comes when ours ends, however that ends, and kills the group.
 _LEASHED = 'exec 3<&0 </dev/null; (read -r _; kill -KILL 0) <&3 3<&- >/dev/null 2>&1 & exec "$@" 3<&-'
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
-_ADVICE = (
-    "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or "
-    "'pip install enginesmith[toolchain]', which brings the Zig C++ compiler, or name one in the variable CXX"
-)
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,11 @@ def find_compiler() -> Compiler:
         compiler = _introduce(command)
         if compiler is not None:
             return compiler
-    raise ToolchainError(f"no C++ compiler was found (looked for CXX, g++, clang++ and ziglang): {_ADVICE}")
+    raise ToolchainError(
+        "no C++ compiler was found (looked for CXX, g++, clang++ and ziglang): "
+        "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++), or by "
+        f"{install_command('toolchain')}, which brings the Zig C++ compiler, or name one in the variable CXX"
+    )
 
 
 def _candidates() -> list[tuple[str, ...]]:

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ....errors import BuildError, EngineError, ToolchainError
+from ....extras import install_command
 from ....runtime.executors.cuda.device import Device, find_device
 from ....runtime.manifest import Manifest
 from ....units import shown_size
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from ...lowering.stored_rows import Stored
     from ...network import Network
     from .plan import CudaPlan
-
-_EXTRA = "pip install 'enginesmith[cuda-build]'"
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,8 @@ class CudaTarget:
 
     def check_host(self, options: CudaOptions, *, runs_here: bool) -> CudaHost:
         if find_spec("triton") is None:
-            raise ToolchainError(f"kernels for NVIDIA GPUs are compiled by Triton, which is not installed: {_EXTRA}")
+            advice = install_command("cuda-build")
+            raise ToolchainError(f"kernels for NVIDIA GPUs are compiled by Triton, which is not installed: {advice}")
         require_compiler()
         return CudaHost(choose_sm(options, runs_here=runs_here))
 
@@ -74,7 +74,8 @@ class CudaTarget:
         except EngineError as error:
             yield Finding("GPU", "none", False, str(error), "run")
         if find_spec("triton") is None:
-            yield Finding("Triton", "none", False, f"to build for NVIDIA GPUs: {_EXTRA}", "build")
+            advice = f"to build for NVIDIA GPUs: {install_command('cuda-build')}"
+            yield Finding("Triton", "none", False, advice, "build")
         else:
             from .compile import compiler_name
 

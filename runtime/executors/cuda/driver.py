@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import Any
 
 from ....errors import EngineError
+from ....extras import install_command
 
-EXTRA = "pip install 'enginesmith[cuda]'"
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
@@ -50,7 +50,8 @@ def _bindings() -> Any:
     try:
         return import_module("cuda.bindings.driver")
     except ImportError:
-        raise NoDriver(f"engines for NVIDIA GPUs need cuda-bindings, which is not installed: {EXTRA}") from None
+        advice = install_command("cuda")
+        raise NoDriver(f"engines for NVIDIA GPUs need cuda-bindings, which is not installed: {advice}") from None
 
 
 def _describe(code: int) -> str:

@@ -1,3 +1,4 @@
+import re
 import sys
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 from enginesmith.builder.evaluate.plot import plot_layers
 from enginesmith.builder.quantize.report import LayerReport
 from enginesmith.errors import EvaluationError
+from enginesmith.extras import install_command
 
 LAYERS = [
     LayerReport(f"model.layers.{i}.{kind}", "int4-g128", 0.1, 0.01 * (i + 1))
@@ -27,7 +29,7 @@ def test_nothing_to_show(tmp_path: Path) -> None:
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(EvaluationError, match=r"pip install 'enginesmith\[plot\]'"):
+    with pytest.raises(EvaluationError, match=re.escape(install_command("plot"))):
         plot_layers(LAYERS, tmp_path / "layers.png")
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from enginesmith.extras import install_command
+
 
 def says(engine: Path, prelude: str = "") -> str:
     """What opening the engine is refused with."""
@@ -29,5 +31,5 @@ def test_without_a_driver(small_engine: Path):
 def test_without_cuda_bindings(small_engine: Path):
     text = says(small_engine, "import sys; sys.modules['cuda.bindings'] = None")
     assert text == (
-        "engines for NVIDIA GPUs need cuda-bindings, which is not installed: pip install 'enginesmith[cuda]'\n"
+        "engines for NVIDIA GPUs need cuda-bindings, which is not installed: " + install_command("cuda") + "\n"
     )
