@@ -10,64 +10,22 @@ import argparse
 import asyncio
 import itertools
 import random
-import re
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import httpx
+from server_process import Server, serving
 
 PROMPTS, CONNECTIONS = 24, 200
 WORDS = ("the", "a", "sun", "moon", "and", "over", "under", "river", "stone", "bird", "sings", "falls")
 MOST_GROWTH = 32 << 20  # bytes: what caches of finite size and the allocator may take
 
 
-class Server:
-    """A server in a process of its own."""
-
-    def __init__(self, process: asyncio.subprocess.Process, url: str) -> None:
-        self.process, self.url = process, url
-        limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
-        self.client = httpx.AsyncClient(base_url=url, limits=limits, timeout=600)
-
-    @classmethod
-    async def start(cls, engine: Path) -> "Server":
-        """Once it listens."""
-        code = "import sys; from enginesmith.cli.start import main; main(sys.argv[1:])"
-        command = [sys.executable, "-c", code, "serve", str(engine), "--port", "0", "--max-queue", "32"]
-        process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
-        assert process.stderr is not None
-        while line := (await process.stderr.readline()).decode():
-            if found := re.search(r"http://\S+", line):
-                return cls(process, found[0])
-        raise SystemExit("the server did not start")
-
-    @property
-    def memory(self) -> int:
-        """Bytes that are its own."""
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"RssAnon:\s+(\d+)", text)[1]) << 10  # type: ignore[index]
-
-    async def metric(self, name: str) -> float:
-        """A number of /metrics."""
-        text = (await self.client.get("/metrics")).text
-        return float(re.search(rf"^vllm:{name}{{[^}}]*}} (\S+)$", text, re.MULTILINE)[1])  # type: ignore[index]
-
-    async def idle(self) -> float:
-        """Wait until no request is left; the share of blocks in use then."""
-        while await self.metric("num_requests_running") or await self.metric("num_requests_waiting"):
-            await asyncio.sleep(0.1)
-        return await self.metric("kv_cache_usage_perc")
-
-
 def body(prompt: int) -> dict[str, Any]:
     """A request that is always the same for one number: half of them greedy, half with a seed."""
-    words = random.Random(prompt).choices(
-        ["the", "a", "sun", "moon", "and", "over", "under", "river", "stone", "bird", "sings", "falls"], k=20
-    )
+    words = random.Random(prompt).choices(WORDS, k=20)
     sampling = {"temperature": 0} if prompt % 2 else {"temperature": 0.8, "seed": prompt}
     return {"prompt": " ".join(words), "max_tokens": 8 + prompt, "ignore_eos": True} | sampling
 
@@ -130,19 +88,14 @@ async def burst(server: Server, rate: float, seconds: float, alone: list[str]) -
 
 
 async def main(engine: Path, seconds: float) -> int:
-    server = await Server.start(engine)
-    try:
+    async with serving(engine, "--max-queue", 32, connections=CONNECTIONS) as server:
         alone = [(await ask(server, prompt))[1] for prompt in range(PROMPTS)]
         rate = await sustained(server, 16, max(5.0, seconds / 6))
         await server.idle()
-        before = server.memory
+        before = server.held.memory
         statuses, wrong = await burst(server, 10 * rate, seconds, alone)
-        used, after = await server.idle(), server.memory
-    finally:
-        with suppress(ProcessLookupError):
-            server.process.terminate()
-        await server.client.aclose()
-    status = await server.process.wait()
+        used, after = await server.idle(), server.held.memory
+        status = await server.stop()
     print(f"sustained {rate:.1f} requests/s; burst of {10 * rate:.1f} requests/s for {seconds:.0f} s")
     print("answers:", ", ".join(f"{count} of {status}" for status, count in sorted(statuses.items())))
     print(f"answers that differ from the same request alone: {wrong}")

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ...errors import EngineError, RequestError
+from ...errors import EngineError, ParameterError, RequestError
 from ..sampling_params import MAX_LOGPROBS
 from .executor import Draw, Sample
 from .native_arrays import address, zeros
@@ -21,6 +21,14 @@ _OPTIONS: Mapping[str, Callable[[Draw], bool]] = {
     "bad_words": lambda draw: draw.sampling.bad_words is not None,
 }
 """Whether a draw uses a field: each that was added to EsSample needs a line."""
+_NOTHING_LEFT = "every token is banned"  # the library's words
+_BANS: Mapping[str, Callable[[Draw], bool]] = {
+    "structured_outputs": _OPTIONS["mask"],
+    "logit_bias": lambda draw: bool(draw.sampling.params.logit_bias),
+    "bad_words": _OPTIONS["bad_words"],
+    "no_repeat_ngram_size": _OPTIONS["no_repeat_ngram_size"],
+}
+"""What can ban a token, and whether a draw uses it."""
 
 
 class Sampler:
@@ -51,7 +59,10 @@ class Sampler:
         if not self.is_current:
             self._require_known(draws)
         if self._library.es_sample(self._handle, logits, num_rows, self._buffers.fill(draws)):
-            raise EngineError(f"the engine failed to sample {len(draws)} tokens: {self._last_error()}")
+            error = self._last_error()
+            if error.endswith(_NOTHING_LEFT):
+                raise _banned(draws)
+            raise EngineError(f"the engine failed to sample {len(draws)} tokens: {error}")
         return self._buffers.read(draws)
 
     def _require_known(self, draws: Sequence[Draw]) -> None:
@@ -64,6 +75,13 @@ class Sampler:
 
     def _last_error(self) -> str:
         return self._library.es_sampler_error().decode(errors="replace")
+
+
+def _banned(draws: Sequence[Draw]) -> ParameterError:
+    """What to say where nothing can be drawn: which of the request's options leave nothing, between them."""
+    first, *others = [name for name, is_used in _BANS.items() if any(map(is_used, draws))] or ["logit_bias"]
+    beside = f", together with {' and '.join(others)}" if others else ""
+    return ParameterError(first, f"leaves no token to draw next{beside}: every one is banned")
 
 
 class _Buffers:

@@ -196,3 +196,14 @@ def test_a_client_that_hangs_up_waits_for_no_form(api: Api, monkeypatch: pytest.
         go_on.set()
     assert statuses[0] == 499
     assert len(begun) <= 1
+
+
+def test_options_that_ban_every_token_are_the_requests_fault(api: Api) -> None:
+    (token,) = api.llm.tokenizer.encode("z")
+    asked = {"prompt": "abc", "structured_outputs": {"regex": "z"}, "logit_bias": {str(token): float("-inf")}}
+    for more in ({}, {"n": 3}, {"stream": True}):
+        body = json.dumps(asked | more).encode()  # with an infinity, as Python's JSON has it
+        answer = api.post("/v1/completions", content=body, headers={"content-type": "application/json"})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, "structured_outputs")
+        assert "leaves no token to draw next, together with logit_bias" in error["message"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from enginesmith.errors import EngineError, RequestError
+from enginesmith.errors import ParameterError, RequestError
 from enginesmith.runtime.llm import LLM
 from enginesmith.runtime.sampling_params import SamplingParams
 from enginesmith.runtime.structured_output.params import StructuredOutputsParams
@@ -50,8 +50,9 @@ def test_a_form_may_leave_nothing_to_draw(llm: LLM) -> None:
     """Then that request fails, and those beside it do not."""
     (token,) = llm.tokenizer.encode("z", add_special_tokens=False)
     failing = _params(StructuredOutputsParams(regex="z"), logit_bias={token: float("-inf")})
-    with pytest.raises(EngineError, match="every token is banned"):
+    with pytest.raises(ParameterError, match="leaves no token to draw next, together with logit_bias") as caught:
         llm.generate("the", failing)
+    assert caught.value.parameter == "structured_outputs"
     assert llm.generate("the", _params(FORMS[1]))[0].outputs[0].text in ("quick", "lazy the")
 
 
