@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .structured_output.compiler import GrammarCompiler
 
 _UINT64 = 2**64 - 1
+_LONG_TOKEN = 32  # characters; a prompt of shorter ones is tokenized
 
 
 class Admission:
@@ -106,7 +107,7 @@ class Admission:
 
     def _token_ids(self, prompt: str | Sequence[int], params: SamplingParams, add_special_tokens: bool) -> array:
         if isinstance(prompt, str):
-            return self.checked_ids(self._tokenizer.encode(prompt, add_special_tokens=add_special_tokens))
+            return self.checked_ids(self.encode(prompt, add_special_tokens=add_special_tokens))
         if isinstance(prompt, list | tuple) and len(prompt) >= self._max_seq_len:
             self._max_output(len(prompt), params)  # before each of them is looked at
         return self.checked_ids(prompt)
@@ -137,6 +138,20 @@ class Admission:
             if spaced and len(spaced) == len(plain) and spaced[0] != plain[0]:
                 found.append(spaced)
         return [ids for ids in found if ids and all(0 <= token < self._vocab_size for token in ids)]
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a prompt. One that is too long whatever its tokens are is not looked at: it would take seconds.
+
+        Raises RequestError for that, and for a text that cannot be encoded.
+        """
+        if len(text) > self._max_seq_len * _LONG_TOKEN:
+            most = self._max_seq_len * self._tokenizer.longest_token
+            if len(text) > most:
+                raise RequestError(
+                    f"prompt has {len(text)} characters, more than the {most} that {self._max_seq_len} tokens, this "
+                    f"engine's max_seq_len, can stand for: shorten the prompt"
+                )
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
     def checked_ids(self, token_ids: Sequence[int]) -> array:
         """Token ids, also of NumPy's integer types; a damaged tokenizer's are looked at too."""

@@ -61,6 +61,10 @@ class EngineClient:
         require_list("messages", messages)
         return template.render(messages, **template_options)
 
+    def encode(self, prompt: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids of a prompt. Raises RequestError for one that the engine cannot take, however it is tokenized."""
+        return self._admission.encode(prompt, add_special_tokens=add_special_tokens)
+
     def compile_form(self, form: StructuredOutputsParams) -> None:
         """Compile a form now, in the caller's thread, so that requests for it are submitted without a wait.
 

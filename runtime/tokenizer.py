@@ -1,6 +1,7 @@
 """An engine's tokenizer: the `tokenizers` library on its tokenizer.json, and what the other tokenizer files add."""
 
 import re
+import sys
 from collections.abc import Sequence
 from functools import cache, cached_property
 from pathlib import Path
@@ -80,6 +81,11 @@ class Tokenizer:
         return self.decode([token], skip_special_tokens=False)
 
     @cached_property
+    def longest_token(self) -> int:
+        """Characters of the longest token as the vocabulary writes it, and so the most that one stands for."""
+        return max(map(len, self._rust.get_vocab(with_added_tokens=True)), default=0)
+
+    @cached_property
     def beginning(self) -> list[int]:
         """The special tokens that it puts before every text, such as Gemma's <bos>."""
         plain, whole = self._encode("a", False), self._encode("a", True)
@@ -148,6 +154,10 @@ class NoTokenizer(Tokenizer):
 
     def __init__(self) -> None:
         pass
+
+    @cached_property
+    def longest_token(self) -> int:
+        return sys.maxsize
 
     @cached_property
     def special_ids(self) -> frozenset[int]:

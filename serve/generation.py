@@ -92,8 +92,7 @@ class Generation:
         """Tokens of a long text, made in a thread: other requests do not wait for it."""
         if not isinstance(prompt, str) or len(prompt) < _LONG:
             return prompt
-        encode = self.service.engine.tokenizer.encode
-        return await asyncio.to_thread(encode, prompt, add_special_tokens=self.add_special_tokens)
+        return await asyncio.to_thread(self.service.engine.encode, prompt, add_special_tokens=self.add_special_tokens)
 
     def _submit(self, index: int, prompt: Prompt) -> OutputIterator:
         return self.service.engine.generate(

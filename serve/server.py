@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 _BACKLOG = 2048
 _SWITCH_INTERVAL = 0.0005  # the engine's thread waits no longer than this, in seconds, for one that runs Python
 _HANGING_UP = 1  # seconds that answers on their way are given, once all requests are done
+_HEAD_SECONDS = 30  # that a client has for the head of a request
 _LIBRARIES = ("fastapi", "uvicorn")
 
 
@@ -97,6 +98,7 @@ def _run(
 
     from .app import create_app
     from .lifecycle import Lifecycle
+    from .slow_heads import hang_up_on_slow_heads
 
     class Server(uvicorn.Server):
         @contextmanager
@@ -112,7 +114,9 @@ def _run(
         app = create_app(llm, options, keys, lifecycle, lambda: len(server.server_state.connections))
         server = Server(_uvicorn_config(app, options))
         _drain_on_signals(server, llm, lifecycle, options.drain_timeout)
+        slow = asyncio.create_task(hang_up_on_slow_heads(server.server_state.connections, _HEAD_SECONDS))
         await server.serve([listener])
+        slow.cancel()
 
     asyncio.run(main())
 

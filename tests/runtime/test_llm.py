@@ -384,3 +384,12 @@ def test_top_k_of_any_size_means_all(llm: LLM):
 def test_cache_memory_of_another_type(toy_engine: Path, memory: object):
     with pytest.raises(EngineError, match="kv_cache_memory must be a whole number of bytes"):
         LLM(toy_engine, kv_cache_memory=memory)  # type: ignore[arg-type]
+
+
+def test_a_text_that_is_too_long_is_not_tokenized(llm: LLM, monkeypatch: pytest.MonkeyPatch):
+    limit, longest = llm.manifest.limits.max_seq_len, llm.tokenizer.longest_token
+    with pytest.raises(RequestError, match=r"prompt has \d+ tokens, but this engine's max_seq_len"):
+        llm.generate(["a" * (limit * longest)])
+    monkeypatch.setattr(llm.tokenizer, "encode", None)
+    with pytest.raises(RequestError, match=f"characters, more than the {limit * longest} that {limit} tokens"):
+        llm.generate(["a" * (limit * max(32, longest) + 1)])
