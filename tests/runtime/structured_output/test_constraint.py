@@ -10,6 +10,7 @@ from grammar_model import GrammarModel
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from enginesmith.errors import RequestError
 from enginesmith.runtime.structured_output.params import StructuredOutputsParams, ThinkingTags
 
 PERSON = {
@@ -37,15 +38,36 @@ SCHEMAS = [
     {"type": ["string", "null"]},
     {"enum": [1, "two", [3], {"four": 4}, None, True]},
     {"type": "object", "patternProperties": {"^s_": {"type": "string"}}, "additionalProperties": False},
+    {"type": "integer", "exclusiveMinimum": 0, "maximum": 9},
+    {"oneOf": [{"type": "integer"}, {"type": "boolean"}]},
+    {"const": {"four": 4}},
+    {"$defs": {"tree": {"type": "array", "items": {"$ref": "#/$defs/tree"}}}, "$ref": "#/$defs/tree"},
+    {"type": "object", "properties": {"a": False}},
+    {"type": "array", "minItems": 1, "maxItems": 1},
+    {"type": "string", "format": "date"},
+    {},
 ]
 VALUES = [
     None, True, False, 0, 1, 3, -1, 9, 10, 150, 151, 2.5, -1.5, -1.75, "", "a", "abc", "abcd", "two", "é", "日本",
+    "2026-12-01", "2026-13-01",
+    [[]], [[[]], []],
     [], [1], [3], [1, True], [1, True, None], ["a"], {}, {"a": 1}, {"a": "1"}, {"x": True}, {"x": 1}, {"a": 1, "b": 2},
     {"a": 1, "b": 2, "c": 3}, {"four": 4}, {"s_a": "b"}, {"s_a": 1}, {"t": "b"},
     {"name": "abc", "age": 3, "kind": "person"}, {"name": "abc", "age": 3, "tags": ["a", "b"], "kind": "person"},
     {"name": "abc", "age": 3}, {"name": "abcd", "age": 3, "kind": "person"},
     {"name": "a", "age": 151, "kind": "person"},
 ]  # fmt: skip
+NOT_IMPLEMENTED = [
+    {"not": {"type": "null"}},
+    {"if": {"type": "null"}, "then": False},
+    {"type": "array", "contains": {"type": "null"}},
+    {"type": "array", "uniqueItems": True},
+    {"type": "object", "propertyNames": {"maxLength": 3}},
+    {"type": "object", "dependentRequired": {"a": ["b"]}},
+    {"type": "object", "unevaluatedProperties": False},
+    {"$ref": "https://example.com/schema.json"},
+    {"oneOf": [{"type": "integer"}, {"minimum": 2}]},
+]
 
 
 def _params(**fields: object) -> StructuredOutputsParams:
@@ -55,7 +77,7 @@ def _params(**fields: object) -> StructuredOutputsParams:
 @pytest.mark.parametrize("schema", SCHEMAS, ids=json.dumps)
 def test_it_accepts_what_the_schema_allows(byte_level: GrammarModel, schema: dict) -> None:
     new = byte_level.compiler.compile(_params(json=schema))
-    validator = jsonschema.Draft202012Validator(schema)
+    validator = jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
     accepted = [value for value in VALUES if byte_level.accepts(new(), json.dumps(value, ensure_ascii=False))]
     assert accepted == [value for value in VALUES if validator.is_valid(value)]
 
@@ -168,3 +190,9 @@ def test_a_text_that_must_come_is_spelt_as_the_tokenizer_spells_it(model: Gramma
         constraint.accept(allowed[0])
     assert model.text(tokens) == "the fox"
     assert len(tokens) < len("the fox")
+
+
+@pytest.mark.parametrize("schema", NOT_IMPLEMENTED, ids=json.dumps)
+def test_keywords_that_are_not_implemented_are_errors(byte_level: GrammarModel, schema: dict) -> None:
+    with pytest.raises(RequestError, match=r"structured_outputs\.json: "):
+        byte_level.compiler.compile(_params(json=schema))
