@@ -1,11 +1,12 @@
 """Measures how long a process takes to its first token: `python benchmarks/start_time.py ENGINE [--runs 7]`.
 
 Starts `enginesmith run ENGINE` again and again and takes the time until its first byte on standard output; files are in
-the page cache, for the first run does not count. `import enginesmith` is what a process takes beyond one that imports
-nothing. Ends with 1 where torch or transformers was imported.
+the page cache and bytecode is kept, for the first run does not count. `import enginesmith` is what a process takes
+beyond one that imports nothing. Ends with 1 where torch or transformers was imported.
 """
 
 import argparse
+import os
 import shutil
 import statistics
 import subprocess
@@ -15,6 +16,8 @@ from pathlib import Path
 
 PROMPT = "The capital of France is"
 HEAVY = ("torch", "transformers")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""With that, every start would compile all modules again, as no installed program does."""
 LOADED = f"""
 import sys
 from enginesmith.cli.main import main
@@ -35,7 +38,9 @@ def first_token(engine: Path) -> float:
     """Seconds from starting the process to its first byte of text."""
     command = [script(), "run", str(engine), "-p", PROMPT, "--max-tokens", "8", "--temperature", "0"]
     start = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0, env=ENVIRONMENT
+    ) as process:
         assert process.stdout is not None
         byte = process.stdout.read(1)
         seconds = time.perf_counter() - start
@@ -47,7 +52,7 @@ def first_token(engine: Path) -> float:
 
 def run_time(code: str) -> float:
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, env=ENVIRONMENT)
     return time.perf_counter() - start
 
 
