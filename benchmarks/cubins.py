@@ -1,10 +1,11 @@
 """What the plugins' Triton kernels become on every GPU that engines are built for; no GPU is needed.
 
-    python benchmarks/cubins.py [--sm 80,90] [--only linear]
+    python benchmarks/cubins.py [--sm 80,90] [--only linear] [--candidates]
 
 compiles them for the shapes of a model of 8 billion parameters (hidden size 4096, MLP 14336, 32 query heads of 128 over
 8 key-value heads) and of others that are harder (heads of 80 and of 256), and prints registers a thread, shared memory,
-bytes of local memory a thread (spills), and the matrix instruction.
+bytes of local memory a thread (spills), and the matrix instruction. Of what several kernels could do, those are compiled
+that builds take where nothing is timed; with --candidates all.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -24,7 +25,7 @@ from enginesmith.builder.lowering.dims import Dim, Symbol
 from enginesmith.builder.lowering.program import CacheLayer, LinearWeight
 from enginesmith.builder.lowering.views import DType, Home, View, contiguous, new_buffer
 from enginesmith.builder.targets.cuda.compile import CUBIN, FACTS, compiler_name, start_compiling
-from enginesmith.builder.targets.cuda.source.call import Context, Launch
+from enginesmith.builder.targets.cuda.source.call import Choice, Context, Launch
 from enginesmith.builder.targets.cuda.specialize import Specialization, specialize
 from enginesmith.plugins.attention.cuda.kernel import MOST_SPLITS, AttentionCall, Partial
 from enginesmith.plugins.linear.activation_function import ActivationFunction
@@ -68,7 +69,7 @@ def view(name: str, *sizes: Dim, dtype: DType = DType.F32) -> View:
     return contiguous(buffer, sizes)
 
 
-def linear(scheme: LinearScheme, n: int, k: int, context: Context, *, gated: bool = False) -> list[Launch]:
+def linear(scheme: LinearScheme, n: int, k: int, context: Context, *, gated: bool = False) -> Sequence[Launch | Choice]:
     """The launches of a Linear or a GatedMLP with bf16 inputs, a bias and, if it is not gated, a residual."""
     tokens = Dim(1, Symbol.TOKENS)
     weight = LinearWeight(cast(tuple, (None,) * (2 if gated else 1)), n, k, scheme, offset=0)
@@ -85,7 +86,9 @@ def linear(scheme: LinearScheme, n: int, k: int, context: Context, *, gated: boo
     return matrix_launches(weight, x, tokens, finish, Scratch(inputs, scales, partial), context)
 
 
-def attention(heads: int, kv_heads: int, size: int, softcap: float, kind: KvDtype, context: Context) -> list[Launch]:
+def attention(
+    heads: int, kv_heads: int, size: int, softcap: float, kind: KvDtype, context: Context
+) -> Sequence[Launch | Choice]:
     """The launches of a PagedAttention; quantized caches have scales by token."""
     tokens, rows = Dim(1, Symbol.TOKENS), (Dim(1, Symbol.ROWS), Dim(heads), Dim(MOST_SPLITS))
     layer = CacheLayer(0, heads, kv_heads, size, size, 0, kind)
@@ -100,10 +103,10 @@ def attention(heads: int, kv_heads: int, size: int, softcap: float, kind: KvDtyp
     return call.launches(context)
 
 
-def cases(sm: int, only: str = "") -> Iterator[Case]:
-    """All kernels, each of its shapes' tactics once."""
+def cases(sm: int, only: str = "", *, candidates: bool = False) -> Iterator[Case]:
+    """All kernels, each of its shapes' tactics once; `candidates`: also those that only a timing could choose."""
     context = Context(sm, 8192, 256, 8192, 32, 256, {}, {0: 0})
-    nodes: dict[str, list[Launch]] = {}
+    nodes: dict[str, Sequence[Launch | Choice]] = {}
     for scheme in SCHEMES:
         nodes[f"linear {scheme}"] = linear(scheme, 4096, 4096, context)
         nodes[f"gated_mlp {scheme}"] = linear(scheme, 14336, 4096, context, gated=True)
@@ -111,10 +114,20 @@ def cases(sm: int, only: str = "") -> Iterator[Case]:
         heads, kv_heads, size, softcap = shape
         name = f"attention {heads}x{kv_heads} d{size}{' softcap' if softcap else ''} {kind}"
         nodes[name] = attention(*shape, kind, context)
-    for node, launches in nodes.items():
-        for launch in launches if only in node else ():
+    for node, items in nodes.items():
+        for title, launch in _launches(items, candidates) if only in node else ():
             kernel, _ = specialize(launch, context, {0: 0})
-            yield Case(node, f"{launch.kernel.fn.__name__.removesuffix('_kernel')} {launch.title}".strip(), kernel)
+            yield Case(node, f"{launch.kernel.fn.__name__.removesuffix('_kernel')} {title}".strip(), kernel)
+
+
+def _launches(items: Sequence[Launch | Choice], candidates: bool) -> Iterator[tuple[str, Launch]]:
+    """All launches, with their candidate's title where there is a choice."""
+    for item in items:
+        if isinstance(item, Launch):
+            yield item.title, item
+        else:
+            taken = item.candidates if candidates else item.candidates[:1]
+            yield from ((one.title, launch) for one in taken for launch in one.launches)
 
 
 def matrix_instructions(cubin: Path) -> list[str]:
@@ -128,12 +141,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sm", default=",".join(map(str, CAPABILITIES)), help="compute capabilities")
     parser.add_argument("--only", default="", help="nodes whose name holds this")
+    parser.add_argument("--candidates", action="store_true", help="also kernels that only a timing could choose")
     arguments = parser.parse_args()
     spilling = 0
     print("| sm | node | kernel | registers | shared KB | local bytes | matrix instructions |")
     print("| ---: | --- | --- | ---: | ---: | ---: | --- |")
     for sm in map(int, arguments.sm.split(",")):
-        found = list(cases(sm, arguments.only))
+        found = list(cases(sm, arguments.only, candidates=arguments.candidates))
         keys = [case.kernel.key(compiler_name()) for case in found]
         folders = start_compiling({key: case.kernel for key, case in zip(keys, found, strict=True)}).wait()
         for key, case in zip(keys, found, strict=True):

@@ -4,12 +4,16 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from once import once
 from quick_compiler import quick_options
 from tiny_models import FAMILIES, write_checkpoint
+
+if TYPE_CHECKING:
+    from emulated_gpu import EmulatedGpu
 
 # Each of the processes that tests run in has a core: more threads only wait for each other, and spin while they do.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -59,3 +63,18 @@ def smollm2() -> Path:
 def families() -> list[str]:
     """Every family that `tiny_checkpoint` makes."""
     return list(FAMILIES)
+
+
+@pytest.fixture(scope="session")
+def _emulated_gpu(tmp_path_factory: pytest.TempPathFactory) -> "EmulatedGpu":
+    from emulated_gpu import EmulatedGpu  # which imports Triton
+
+    return EmulatedGpu(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def gpu(_emulated_gpu: "EmulatedGpu") -> "EmulatedGpu":
+    """The emulated GPU, of compute capability 9.0, with 8 GiB."""
+    _emulated_gpu.reset()
+    assert _emulated_gpu.held == 0
+    return _emulated_gpu

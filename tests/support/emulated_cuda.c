@@ -16,15 +16,15 @@ typedef int Result;
 typedef uint64_t Address;
 enum { kInvalid = 1, kOutOfMemory = 2, kCaptureInvalid = 901, kMaxParameters = 64, kMaxTaken = 4096 };
 
-typedef void (*OnLaunch)(const char* image, const char* entry, const unsigned* grid, unsigned threads,
+typedef double (*OnLaunch)(const char* image, const char* entry, const unsigned* grid, unsigned threads,
                          const uint64_t* values);
 typedef int (*CountParameters)(const char* image);
 typedef struct { char *image, *entry; } Function;
 typedef struct { Function* function; unsigned grid[3], threads; uint64_t values[kMaxParameters]; } Launch;
 typedef struct { Launch* launches; int count, room; } Graph;
 typedef struct { void* at; size_t bytes; int is_host; } Taken;
-typedef struct { void *to; const void* from; size_t bytes; Launch launch; Graph* graph; } Operation;
-typedef struct { long after; } Event;  // how many operations were queued before it was recorded
+typedef struct { long after; double at; } Event;  // after how many operations it is, and when it was reached
+typedef struct { void *to; const void* from; size_t bytes; Launch launch; Graph* graph; Event* event; } Operation;
 
 static OnLaunch on_launch;
 static CountParameters count_parameters;
@@ -32,6 +32,7 @@ static Taken taken[kMaxTaken];
 static int num_taken, contexts, streams, modules, graphs, events;
 static Operation* queue;  // operations [done, queued), from queue[0] on
 static long queue_room, queued, done;
+static double clock_ms;  // how long all launches took, as on_launch says
 static Graph* capturing;
 static int capture_is_invalid;
 static long calls, fail_at, launches_run, graphs_run;
@@ -95,7 +96,7 @@ static Result give(void* at) {
 // ---- the queue
 static void run(const Launch* l) {
   ++launches_run;
-  on_launch(l->function->image, l->function->entry, l->grid, l->threads, l->values);
+  clock_ms += on_launch(l->function->image, l->function->entry, l->grid, l->threads, l->values);
 }
 static Result enqueue(Operation operation) {
   if (queued - done == queue_room) {
@@ -115,6 +116,8 @@ static Result drain(long until) {
       for (int i = 0; i < operation->graph->count; ++i) run(&operation->graph->launches[i]);
     else if (operation->launch.function)
       run(&operation->launch);
+    else if (operation->event)
+      operation->event->at = clock_ms;
     else
       memcpy(operation->to, operation->from, operation->bytes);
   }
@@ -135,6 +138,7 @@ Result cuDeviceGetAttribute(int* value, int attribute, int device) {
     case 75: *value = compute_capability / 10; return 0;
     case 76: *value = compute_capability % 10; return 0;
     case 16: *value = 4; return 0;        // multiprocessors
+    case 38: *value = 4096; return 0;     // bytes of cache
     case 97: *value = 232448; return 0;   // shared memory that a block can have
     default: return kInvalid;
   }
@@ -170,6 +174,7 @@ Result cuMemcpyDtoHAsync_v2(void* to, Address from, size_t bytes, void* stream) 
   TICK;
   return enqueue((Operation){.to = to, .from = (void*)from, .bytes = bytes});
 }
+Result cuMemsetD8Async(Address to, unsigned char value, size_t bytes, void* stream) { TICK; return 0; }
 
 // ---- streams and modules
 Result cuStreamCreate(void** stream, unsigned flags) { TICK; ++streams; *stream = malloc(1); return 0; }
@@ -177,7 +182,17 @@ Result cuStreamDestroy_v2(void* stream) { if (broken) return broken; --streams; 
 Result cuStreamSynchronize(void* stream) { TICK; return drain(queued); }
 Result cuEventCreate(void** event, unsigned flags) { TICK; ++events; *event = calloc(1, sizeof(Event)); return 0; }
 Result cuEventDestroy_v2(void* event) { if (broken) return broken; --events; free(event); return 0; }
-Result cuEventRecord(void* event, void* stream) { TICK; ((Event*)event)->after = queued; return 0; }
+Result cuEventRecord(void* event, void* stream) {
+  TICK;
+  enqueue((Operation){.event = event});
+  ((Event*)event)->after = queued;
+  return 0;
+}
+Result cuEventElapsedTime(float* ms, void* from, void* to) {
+  TICK;
+  *ms = ((Event*)to)->at - ((Event*)from)->at;
+  return 0;
+}
 Result cuEventSynchronize(void* event) { TICK; return drain(((Event*)event)->after); }
 Result cuModuleLoadData(void** module, const void* image) { TICK; ++modules; *module = strdup(image); return 0; }
 Result cuModuleUnload(void* module) { if (broken) return broken; --modules; free(module); return 0; }

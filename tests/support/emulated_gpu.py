@@ -39,8 +39,10 @@ class EmulatedGpu:
         self._kernels: dict[bytes, tuple[Any, dict[str, Any]]] = {}
         self.error: BaseException | None = None
         self.watch: Callable[[], None] | None = None  # called as a launch runs
+        self.milliseconds: Callable[[dict[str, Any]], float] | None = None
+        """Of a launch, by what its kernel was specialised for; then nothing is computed. Else nothing takes time."""
         launch = ctypes.CFUNCTYPE(
-            None, ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.c_uint,
+            ctypes.c_double, ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_uint), ctypes.c_uint,
             ctypes.POINTER(ctypes.c_uint64),
         )  # fmt: skip
         count = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)
@@ -50,7 +52,7 @@ class EmulatedGpu:
     def reset(self, sm: int = 90, devices: int = 1, driver: int = 13040, memory: int = 8 << 30) -> None:
         """A device of that compute capability and memory; nothing fails."""
         self._library.emulated_device(sm, devices, driver, ctypes.c_size_t(memory))
-        self.watch = None
+        self.watch = self.milliseconds = None
         self.fail(0, 0)
 
     def fail(self, at: int, error: int) -> None:
@@ -87,10 +89,12 @@ class EmulatedGpu:
         _, job = self._kernel(image)
         return sum(kind != "constexpr" for kind in job["signature"].values()) + _SCRATCH
 
-    def _launch(self, image: bytes, entry: bytes, grid: Any, threads: int, values: Any) -> None:
+    def _launch(self, image: bytes, entry: bytes, grid: Any, threads: int, values: Any) -> float:
         kernel, job = self._kernel(image)
         assert entry.decode() == job["function"]
         assert threads == 32 * job["num_warps"]
+        if self.milliseconds is not None:
+            return self.milliseconds(job)
         named, number = {}, 0
         for name, kind in job["signature"].items():
             if kind == "constexpr":
@@ -106,6 +110,7 @@ class EmulatedGpu:
         except BaseException as error:
             self.error = error
             raise
+        return 0.0
 
 
 def stand_in(kernels: Mapping[str, Specialization]) -> compilation.Compilation:

@@ -16,6 +16,18 @@ class CudaOptions(TargetOptions):
     sm: Literal["native", "80", "86", "89", "90", "100", "120"] = Field(
         default="native", description="Compute capability to compile for: 90 is 9.0; native is this machine's."
     )
+    tactics: Literal["auto", "table"] = Field(
+        default="auto",
+        description="Which kernels are taken: auto times candidates where this machine has the GPU, table never does.",
+    )
+    timing_cache: str | None = Field(
+        default=None, description="JSON file of what candidates took: read, and added to where they are timed."
+    )
+    batch_invariant: bool = Field(
+        default=True,
+        description="Take only kernels that add up in the same order, so that a request's output is the same bit for "
+        "bit whatever shares its batch.",
+    )
 
 
 OPTIONS = CudaOptions

@@ -12,6 +12,7 @@ from ....plugins.discovery import kernels
 from ....plugins.linear.cuda.packing import layout_of_weight
 from ....progress import Progress
 from ....runtime.executors.cuda import launches as table
+from ....runtime.executors.cuda.device import Device
 from ....runtime.executors.cuda.facts import CudaFacts
 from ...build_options import BuildConfig
 from ...lowering.lower import lower
@@ -25,9 +26,12 @@ from ..target import WEIGHTS, Plan
 from .compile import CUBIN, FACTS, Compilation, assembler_version, compiler_name, start_compiling
 from .greedy import add_greedy_call
 from .narrow import narrow
+from .options import CudaOptions
 from .schedule import PlannedLaunch, context_of, schedule
-from .source.call import Context, CudaCall
+from .source.call import Context, CudaCall, Picks
 from .specialize import Specialization
+from .timing import timed_picks
+from .timing_cache import TimingCache
 
 if TYPE_CHECKING:
     from ...network import Network
@@ -69,6 +73,7 @@ class CudaPlan(Plan):
     """A program for one compute capability: its kernels by key, and its launches in order."""
 
     context: Context
+    picks: Picks
     kernels: dict[str, Specialization]
     launches: tuple[PlannedLaunch, ...]
     logits: int
@@ -89,7 +94,7 @@ class CudaPlan(Plan):
 
     def tactics(self) -> list[Tactic]:
         calls = (call for call in self.program.calls if isinstance(call, CudaCall))
-        return [tactic for call in calls if (tactic := call.tactic(self.context)) is not None]
+        return [tactic for call in calls if (tactic := call.tactic(self.context, self.picks)) is not None]
 
     def facts(self) -> CudaFacts:
         return CudaFacts(
@@ -103,7 +108,7 @@ class CudaPlan(Plan):
             arena_bytes=self.program.arena_bytes,
             compiler=compiler_name(),
             cuda=assembler_version(self.context.sm),
-            batch_invariant=True,
+            batch_invariant=self.context.batch_invariant,
         )
 
     def launch_table(self, made: tuple[table.Kernel, ...]) -> table.LaunchTable:
@@ -137,15 +142,23 @@ def plan(
     max_seq_len: int,
     stored: Stored | None = None,
     kv_scales: Mapping[str, KvScales] | None = None,
+    device: Device | None = None,
 ) -> CudaPlan:
-    """Lower `network`, give every buffer and weight its place, and list the launches of a step."""
+    """Lower `network`, give every buffer and weight its place, choose kernels, and list the launches of a step.
+
+    `device`: of that compute capability, where candidates are to be timed.
+    """
+    options = config.target
+    assert isinstance(options, CudaOptions)
     program = lower(network, config, kernels("cuda"), stored, kv_scales)
     tokens = add_greedy_call(program)
     narrow(program)
     plan_memory(program, config.max_num_tokens, config.max_batch_size)
     plan_weights(program, layout_of_weight)
-    context = context_of(program, config, sm, max_seq_len)
-    found, launches = schedule(program, context, compiler_name())
+    context = context_of(program, config, sm, max_seq_len, batch_invariant=options.batch_invariant)
+    cache = TimingCache(Path(options.timing_cache) if options.timing_cache else None)
+    picks = timed_picks(program, context, device, compiler_name(), cache, start_compiling)
+    found, launches = schedule(program, context, compiler_name(), picks)
     assert program.logits is not None
     places = program.logits.buffer.offset, tokens.buffer.offset
-    return CudaPlan(program, config, max_seq_len, context, found, launches, *places)
+    return CudaPlan(program, config, max_seq_len, context, picks, found, launches, *places)

@@ -1,12 +1,13 @@
 """The launches of a step, in order, and the kernels that they are of."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ....runtime.executors.cuda import launches as table
 from ...build_options import BuildConfig
-from ...lowering.program import Program
+from ...lowering.program import Call, Program
 from .source import loops
-from .source.call import Context, CudaCall
+from .source.call import Choice, Context, CudaCall, Launch, Picks
 from .specialize import Specialization, specialize
 
 
@@ -21,7 +22,9 @@ class PlannedLaunch:
     when: table.When | None
 
 
-def context_of(program: Program, config: BuildConfig, sm: int, max_seq_len: int) -> Context:
+def context_of(
+    program: Program, config: BuildConfig, sm: int, max_seq_len: int, *, batch_invariant: bool = True
+) -> Context:
     """What kernels may depend on. In a block of a cache group, its layers lie side by side."""
     strides, offsets = {}, {}
     for group in program.groups:
@@ -37,23 +40,35 @@ def context_of(program: Program, config: BuildConfig, sm: int, max_seq_len: int)
         table_columns=-(-max_seq_len // config.kv_block_size),
         strides=strides,
         layer_offsets=offsets,
+        batch_invariant=batch_invariant,
     )
 
 
 def schedule(
-    program: Program, context: Context, compiler: str
+    program: Program, context: Context, compiler: str, picks: Picks | None = None
 ) -> tuple[dict[str, Specialization], tuple[PlannedLaunch, ...]]:
     """Kernels by key, and launches, of a program whose buffers and weights have their places."""
-    groups = {layer.index: number for number, group in enumerate(program.groups) for layer in group.layers}
+    picks, groups = picks or Picks(context.sm), groups_of(program)
     found: dict[str, Specialization] = {}
     planned = []
     for call in program.calls:
-        items = call.launches(context) if isinstance(call, CudaCall) else loops.launches(call, context)
-        for item in items:
-            if item.when is not None and item.when.least > context.most(item.when.count):
-                continue
-            kernel, arguments = specialize(item, context, groups)
-            key = kernel.key(compiler)
-            found.setdefault(key, kernel)
-            planned.append(PlannedLaunch(call.name, key, item.grid, tuple(arguments), item.when))
+        for item in items_of(call, context):
+            for launch in picks.of(item).candidate.launches if isinstance(item, Choice) else (item,):
+                kernel, arguments = specialize(launch, context, groups)
+                key = kernel.key(compiler)
+                found.setdefault(key, kernel)
+                planned.append(PlannedLaunch(call.name, key, launch.grid, tuple(arguments), launch.when))
     return found, tuple(planned)
+
+
+def items_of(call: Call, context: Context) -> Iterator[Launch | Choice]:
+    """The launches and choices of a call that steps of the engine reach."""
+    items = call.launches(context) if isinstance(call, CudaCall) else loops.launches(call, context)
+    for item in items:
+        if item.when is None or item.when.least <= context.most(item.when.count):
+            yield item
+
+
+def groups_of(program: Program) -> dict[int, int]:
+    """Cache layer -> cache group."""
+    return {layer.index: number for number, group in enumerate(program.groups) for layer in group.layers}

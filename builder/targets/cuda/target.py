@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CudaHost:
-    """A compute capability to compile for."""
+    """A compute capability to compile for; with the GPU of that kind, where kernels can be timed."""
 
     sm: int
+    device: Device | None = None
 
     @property
     def title(self) -> str:
@@ -48,7 +49,7 @@ class CudaHost:
     ) -> "CudaPlan":
         from .plan import plan
 
-        return plan(network, config, self.sm, max_seq_len, stored, kv_scales)
+        return plan(network, config, self.sm, max_seq_len, stored, kv_scales, self.device)
 
 
 class CudaTarget:
@@ -59,7 +60,8 @@ class CudaTarget:
             advice = install_command("cuda-build")
             raise ToolchainError(f"kernels for NVIDIA GPUs are compiled by Triton, which is not installed: {advice}")
         require_compiler()
-        return CudaHost(choose_sm(options, runs_here=runs_here))
+        sm = choose_sm(options, runs_here=runs_here)
+        return CudaHost(sm, _device_to_time_on(sm) if options.tactics == "auto" else None)
 
     def machine(self) -> str:
         try:
@@ -118,6 +120,15 @@ def choose_sm(options: CudaOptions, *, runs_here: bool) -> int:
             "here; add --no-check to build it for another machine"
         )
     return int(options.sm)
+
+
+def _device_to_time_on(sm: int) -> Device | None:
+    """This machine's GPU, if it is of that compute capability."""
+    try:
+        device = find_device()
+    except EngineError:
+        return None
+    return device if device.sm == sm else None
 
 
 def _describe(device: Device) -> str:

@@ -9,6 +9,8 @@ from ....builder.lowering.views import View
 from ....builder.targets.cuda.source.call import (
     BlockTable,
     CachePart,
+    Candidate,
+    Choice,
     Context,
     Count,
     CudaCall,
@@ -26,6 +28,7 @@ from .paged_attention import combine_kernel, split_kernel, walk_kernel
 MOST_SPLITS = 32
 """Into how many splits the longest context is cut at most."""
 _LEAST_SPLIT = 256
+_DECODES, _PROMPTS = When(Count.QUERIES, 1, 1), When(Count.QUERIES, 2)
 _ELEMENTS = {KvDtype.FP32: ("*fp32", 4), KvDtype.BF16: ("*bf16", 2), KvDtype.INT8: ("*i8", 1), KvDtype.FP8: ("*u8", 1)}
 
 
@@ -63,7 +66,7 @@ class AttentionCall(Attention, CudaCall):
     def writes(self) -> list[View]:
         return [*super().writes(), self.partial.tops, self.partial.totals, self.partial.outputs]
 
-    def launches(self, context: Context) -> list[Launch]:
+    def launches(self, context: Context) -> list[Launch | Choice]:
         return [self._write(context), *self._attend(context)]
 
     def _write(self, context: Context) -> Launch:
@@ -79,59 +82,64 @@ class AttentionCall(Attention, CudaCall):
         }
         return Launch(write_kernel, pointers, (tiles(tokens),), fixed | self._constants(context))
 
-    def _attend(self, context: Context) -> list[Launch]:
-        """Steps where a sequence has several tokens walk through contexts; others give each split programs."""
+    def _attend(self, context: Context) -> list[Choice]:
+        """Steps where a sequence has several tokens walk through contexts; others give each split programs.
+
+        Candidates differ in how many loads are under way; a tile is the same in all, and so is the order of its sums.
+        """
         layer = self.layer
-        group = layer.heads // layer.kv_heads
-        split = split_of(context.max_seq_len)
+        split, tile = split_of(context.max_seq_len), _tile(layer, layer.heads // layer.kv_heads)
+        shape = f"attention {layer.heads}x{layer.kv_heads} of {layer.k_dim} {layer.dtype} window {self.window}"
+        name = f"{tile.rows} rows x {tile.keys} keys"
+        walks, splits = [], []
+        for stages in (tile.num_stages, tile.num_stages + 1):
+            walk = f"{name}, splits of {split} in one program, {stages} stages"
+            walks.append(Candidate(walk, (self._walk(context, tile, stages),)))
+            title = f"{name}, a program a split of {split}, {stages} stages"
+            splits.append(Candidate(title, self._split(context, tile, stages)))
+        return [Choice(shape, _PROMPTS, tuple(walks)), Choice(shape, _DECODES, tuple(splits))]
+
+    def _walk(self, context: Context, tile: "_Tile", stages: int) -> Launch:
+        of_tiles = tiles(self.q.shape[0], tile.rows // self._group) + Extent.of(Count.SEQUENCES)
+        pointers = {"q": self.q, "slopes": self.slopes, "sequences": Count.SEQUENCES, "out": self.out}
+        pointers |= {"sinks": self.sinks} | self._cache(context) | self._step()
+        fixed = self._tile_constants(context, tile) | self._ends
+        grid = (of_tiles, Extent(self.layer.kv_heads))
+        return Launch(walk_kernel, pointers, grid, fixed, tile.num_warps, stages, _PROMPTS)
+
+    def _split(self, context: Context, tile: "_Tile", stages: int) -> tuple[Launch, Launch]:
+        layer, split = self.layer, split_of(context.max_seq_len)
         splits = -(-context.max_seq_len // split)
-        tile = _tile(layer, group)
-        masks = {"WINDOW": self.window, "CHUNK": self.chunk}
-        fixed = self._constants(context) | tile.constants | {"SPLIT": split, "GROUP": group}
-        fixed |= {"SCALE": self.scale, "SOFTCAP": self.softcap} | masks
-        fixed |= {"Q_TOKEN": self.q.strides[0], "Q_HEAD": self.q.strides[1]}
-        ends = {"OUT_TOKEN": self.out.strides[0], "OUT_HEAD": self.out.strides[1]}
-        results = {"out": self.out, "sinks": self.sinks}
-        cache, step = self._cache(context), self._step()
-        sizes = {"num_warps": tile.num_warps, "num_stages": tile.num_stages}
         partial = {"tops": self.partial.tops, "totals": self.partial.totals, "outputs": self.partial.outputs}
-        sequences, kv_heads = Extent.of(Count.SEQUENCES), Extent(layer.kv_heads)
-        decodes, others = When(Count.QUERIES, 1, 1), When(Count.QUERIES, 2)
-        combined = {"HEADS": layer.heads, "DV": layer.v_dim, "SPLIT": split, "SPLITS": splits}
-        combined |= {"BLOCK_DV": fixed["BLOCK_DV"]} | ends | masks
+        step, sequences = self._step(), Extent.of(Count.SEQUENCES)
+        sizes = {"HEADS": layer.heads, "SPLITS": splits}
+        pointers = {"q": self.q, "slopes": self.slopes} | partial | self._cache(context) | step
+        fixed = self._tile_constants(context, tile) | sizes
+        grid = (sequences, Extent(layer.kv_heads), Extent(splits))
         lengths = {key: step[key] for key in ("query_start", "context_length")}
-        of_tiles = tiles(self.q.shape[0], tile.rows // group) + sequences
-        title = f"{tile.rows} rows x {tile.keys} keys, splits of {split} in one program"
-        split_title = f"{tile.rows} rows x {tile.keys} keys, a program a split of {split}"
-        return [
-            Launch(
-                walk_kernel,
-                {"q": self.q, "slopes": self.slopes, "sequences": Count.SEQUENCES} | results | cache | step,
-                (of_tiles, kv_heads),
-                fixed | ends,
-                when=others,
-                title=title,
-                **sizes,
-            ),
-            Launch(
-                split_kernel,
-                {"q": self.q, "slopes": self.slopes} | partial | cache | step,
-                (sequences, kv_heads, Extent(splits)),
-                fixed | {"HEADS": layer.heads, "SPLITS": splits},
-                when=decodes,
-                title=split_title,
-                **sizes,
-            ),
-            Launch(
-                combine_kernel,
-                results | partial | lengths,
-                (sequences, Extent(layer.heads)),
-                combined,
-                num_warps=2,
-                when=decodes,
-                title=split_title,
-            ),
-        ]
+        combined = sizes | {"DV": layer.v_dim, "SPLIT": split, "BLOCK_DV": fixed["BLOCK_DV"]} | self._ends
+        combined |= {"WINDOW": self.window, "CHUNK": self.chunk}
+        results = {"out": self.out, "sinks": self.sinks} | partial | lengths
+        return (
+            Launch(split_kernel, pointers, grid, fixed, tile.num_warps, stages, _DECODES),
+            Launch(combine_kernel, results, (sequences, Extent(layer.heads)), combined, num_warps=2, when=_DECODES),
+        )
+
+    @property
+    def _group(self) -> int:
+        """Query heads that share a key-value head."""
+        return self.layer.heads // self.layer.kv_heads
+
+    @property
+    def _ends(self) -> dict[str, int]:
+        return {"OUT_TOKEN": self.out.strides[0], "OUT_HEAD": self.out.strides[1]}
+
+    def _tile_constants(self, context: Context, tile: "_Tile") -> dict[str, int | str | bool | float]:
+        """What the kernels that attend are told of the tile and the layer."""
+        fixed = {"SPLIT": split_of(context.max_seq_len), "GROUP": self._group, "SCALE": self.scale}
+        fixed |= {"SOFTCAP": self.softcap, "WINDOW": self.window, "CHUNK": self.chunk}
+        fixed |= {"Q_TOKEN": self.q.strides[0], "Q_HEAD": self.q.strides[1]}
+        return self._constants(context) | tile.constants | fixed
 
     def _cache(self, context: Context) -> dict[str, CachePart | View | None]:
         layer = self.layer

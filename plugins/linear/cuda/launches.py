@@ -7,6 +7,8 @@ from ....builder.lowering.program import LinearWeight
 from ....builder.lowering.values import Values
 from ....builder.lowering.views import DType, View
 from ....builder.targets.cuda.source.call import (
+    Candidate,
+    Choice,
     Context,
     CudaCall,
     Extent,
@@ -91,15 +93,18 @@ class MatrixCall(MatrixProduct, CudaCall):
 
 def matrix_launches(
     weight: LinearWeight, x: View, rows: Dim, finish: Finish, scratch: Scratch, context: Context
-) -> list[Launch]:
-    """Inputs are quantized, if they are to be; then, of the tactics, a step has the one for its number of rows."""
+) -> list[Launch | Choice]:
+    """Inputs are quantized, if they are to be; then, of the tactics, a step has one for its number of rows."""
     matrix = _Matrix(weight, layout_of_weight(weight), x, rows, finish, scratch, context)
-    launches = [matrix.quantize()] if scratch.inputs is not None else []
-    for tactic in tactics(matrix.layout):
-        when = _when(tactic, rows)
-        if when is not None:
-            launches += matrix.launches(tactic, when if not rows.is_static else None)
-    return launches
+    items: list[Launch | Choice] = [matrix.quantize()] if scratch.inputs is not None else []
+    candidates: dict[When, list[Candidate]] = {}
+    for tactic in tactics(matrix.layout, context.sm, batch_invariant=context.batch_invariant):
+        if (when := _when(tactic, rows)) is not None:
+            launches = matrix.launches(tactic, None if rows.is_static else when)
+            candidates.setdefault(when, []).append(Candidate(tactic.title, tuple(launches)))
+    return items + [
+        Choice(matrix.title, None if rows.is_static else when, tuple(found)) for when, found in candidates.items()
+    ]
 
 
 def _when(tactic: Tactic, rows: Dim) -> When | None:
@@ -121,6 +126,16 @@ class _Matrix:
     finish: Finish
     scratch: Scratch
     context: Context
+
+    @property
+    def title(self) -> str:
+        """What is computed, and how inputs, bias and residual lie: what decides which kernel is fastest."""
+        finish = self.finish
+        extras = (("bias", finish.bias), ("residual", finish.residual))
+        found = " ".join(name for name, view in extras if view is not None)
+        kind = f"{'gated ' if self.layout.gated else ''}linear"
+        types = f"{self.weight.scheme} {self.x.dtype} to {finish.y.dtype} {finish.activation}"
+        return f"{kind} {self.layout.n}x{self.layout.k} {types} {found}".strip()
 
     def quantize(self) -> Launch:
         """Rows of x to int8 or FP8."""
@@ -145,7 +160,7 @@ class _Matrix:
         units, times = counted(self.rows)
         grid = (tiles(self.rows, tactic.block_rows), Extent(-(-layout.n // tactic.block_outputs)))
         inputs = {"x": self.x if self.scratch.inputs is None else self._inputs(), "x_scales": self.scratch.scales}
-        product = constants(layout) | times
+        product = constants(layout, tactic.splits) | times
         product["FP8_DOT"] = self.context.sm >= _FP8_DOT
         product["X_ROW"] = self.x.strides[0] if self.scratch.inputs is None else layout.k
         product |= {"BLOCK_OUTPUTS": tactic.block_outputs, "BLOCK_ROWS": tactic.block_rows}
@@ -162,7 +177,7 @@ class _Matrix:
             return [Launch(walk_kernel, pointers, grid, product | ends, **sizes)]
         partial, most = {"partial": self.scratch.partial}, {"MOST_ROWS": MOST_SPLIT_ROWS}
         pointers = inputs | element_parts(self.weight) | partial | units
-        parts = (*grid, Extent(splits(layout)))
+        parts = (*grid, Extent(tactic.splits))
         combined = {key: product[key] for key in ("N", "SPLITS")} | times | ends | most
         combined |= {"GATED": layout.gated, "BLOCK_OUTPUTS": 4 * PANEL}
         combine_grid = (tiles(self.rows), Extent(-(-layout.n // (4 * PANEL))))

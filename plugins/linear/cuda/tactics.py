@@ -12,9 +12,16 @@ _LEAST_PART = 256  # inputs
 _MOST_SPLITS = 16
 
 
+_ROOMY = {80, 90, 100}
+"""Compute capabilities whose blocks can have 160 KB of shared memory; others have 99 KB (CUDA Programming Guide)."""
+
+
 @dataclass(frozen=True)
 class Tactic:
-    """Tiles of outputs and rows, for least .. most rows (None: any more); `is_split`: each part of K has programs."""
+    """Tiles of outputs and rows, for least .. most rows (None: any more). K is cut into `splits` parts.
+
+    `is_split`: each part has programs of its own.
+    """
 
     block_outputs: int
     block_rows: int
@@ -23,12 +30,13 @@ class Tactic:
     is_split: bool
     least: int
     most: int | None
+    splits: int
 
     @property
     def title(self) -> str:
         """For the report."""
-        parts = ", a program for each part of K" if self.is_split else ""
-        return f"{self.block_outputs}x{self.block_rows} tiles{parts}"
+        parts = f", K in {self.splits} parts{' with programs of their own' * self.is_split}" * (self.splits > 1)
+        return f"{self.block_outputs}x{self.block_rows} tiles, {self.num_warps} warps, {self.num_stages} stages{parts}"
 
 
 def splits(layout: LinearLayout) -> int:
@@ -39,26 +47,43 @@ def splits(layout: LinearLayout) -> int:
     return count
 
 
-def tactics(layout: LinearLayout) -> tuple[Tactic, ...]:
-    """By number of rows. All give the same bits: they differ in what a program does, not in the order of a sum.
+def tactics(layout: LinearLayout, sm: int = 90, *, batch_invariant: bool = True) -> tuple[Tactic, ...]:
+    """Candidates by number of rows, of each number the one first that is taken where nothing is timed.
 
-    Tiles are as large as registers hold on every GPU: sums of steps and of parts, and both matrices' sums, lie there.
+    All give the same bits: they differ in what a program does, not in the order of a sum. Tiles are as large as
+    registers hold on every GPU: sums of steps and of parts, and both matrices' sums, lie there. Not `batch_invariant`:
+    also such as cut K into fewer parts.
     """
-    is_split, is_quantized = splits(layout) > 1, layout.is_quantized_product
-    few = (
-        Tactic(64, 16, 4, 4, is_split, 1, 16),
-        Tactic(64, 32, 4, 4, is_split, 17, 32),
-        Tactic(64, 64, 8, 4, is_split, 33, MOST_SPLIT_ROWS),
-    )
-    if layout.scheme.type is WeightType.FP32:
-        return (*few, Tactic(64, 64, 4, 3, False, MOST_SPLIT_ROWS + 1, None))
-    some = Tactic(64, 64, 8 if is_quantized else 4, 3, False, MOST_SPLIT_ROWS + 1, 256)
-    block_rows = 64 if layout.gated or layout.scheme.type.is_scaled else 128
-    return (*few, some, Tactic(128, block_rows, 16 if is_quantized else 8, 3, False, 257, None))
+    found = []
+    for (least, most), shapes in _shapes(layout, sm).items():
+        is_split = most is not None and most <= MOST_SPLIT_ROWS
+        parts = [splits(layout)] if batch_invariant else sorted({splits(layout), max(splits(layout) // 2, 1), 1})[::-1]
+        found += [Tactic(*shape, is_split and part > 1, least, most, part) for part in parts for shape in shapes]
+    return tuple(found)
 
 
-def constants(layout: LinearLayout) -> dict[str, int | bool | str]:
-    """What every kernel of a matrix is told of its weight."""
+def _shapes(layout: LinearLayout, sm: int) -> dict[tuple[int, int | None], list[tuple[int, int, int, int]]]:
+    """By least and most rows: tiles of outputs and rows, warps, stages."""
+    scheme, is_quantized = layout.scheme, layout.is_quantized_product
+    stages = (4, 3, 5) if sm in _ROOMY else (3, 4, 2)
+    found: dict[tuple[int, int | None], list[tuple[int, int, int, int]]] = {
+        (1, 16): [(64, 16, 4, count) for count in stages],
+        (17, 32): [(64, 32, 4, count) for count in stages[:2]],
+        (33, MOST_SPLIT_ROWS): [(64, 64, 8, count) for count in stages[:2]],
+    }
+    if scheme.type is WeightType.FP32:
+        return {**found, (MOST_SPLIT_ROWS + 1, None): [(64, 64, 4, 3), (64, 64, 4, 2)]}
+    is_int8 = is_quantized and scheme.type is WeightType.INT8
+    rows = 64 if layout.gated or scheme.type.is_scaled else 128
+    some = (64, 64, 8 if is_quantized else 4)
+    many = (128, rows, 16 if is_int8 else 8)
+    found[MOST_SPLIT_ROWS + 1, 256] = [(*some, 3), (*some, 2), (*many, 3)]
+    found[257, None] = [(*many, 3), (*many, 2), (*some, 3), *([(*many, 4)] if sm in _ROOMY else [])]
+    return found
+
+
+def constants(layout: LinearLayout, parts: int | None = None) -> dict[str, int | bool | str]:
+    """What every kernel of a matrix is told of its weight. `parts` of K: default, as many as all tactics have."""
     scheme = layout.scheme
     return {
         "N": layout.n,
@@ -68,7 +93,7 @@ def constants(layout: LinearLayout) -> dict[str, int | bool | str]:
         "GROUP": scheme.group_size,
         "INPUT_GROUP": input_group(layout),
         "STEP": layout.step,
-        "SPLITS": splits(layout),
+        "SPLITS": parts or splits(layout),
     }
 
 

@@ -51,9 +51,9 @@ class Resources:
         self._undo.append(lambda: call("cuStreamDestroy", stream))
         return stream
 
-    def event(self) -> Any:
-        """An event, which nothing has been recorded in."""
-        event = call("cuEventCreate", _NO_TIMING)
+    def event(self, *, timed: bool = False) -> Any:
+        """An event, which nothing has been recorded in; `timed`: it notes when it is reached."""
+        event = call("cuEventCreate", 0 if timed else _NO_TIMING)
         self._undo.append(lambda: call("cuEventDestroy", event))
         return event
 

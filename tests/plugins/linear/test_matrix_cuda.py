@@ -194,7 +194,10 @@ def test_matches_the_reference(case) -> None:
 def test_every_tactic_gives_the_same_bits_and_rows_stand_alone(case) -> None:
     matrix, x = layer(40, 1100, *case), random_inputs(7, 1100)
     assert tactics.splits(matrix.layout) == 4
-    found = [run(matrix, x, tactic) for tactic in tactics.tactics(matrix.layout)]
+    shapes = {
+        (t.block_outputs, t.block_rows, t.is_split): t for t in tactics.tactics(matrix.layout)
+    }  # what it computes
+    found = [run(matrix, x, tactic) for tactic in shapes.values()]
     assert_close(found[0], matrix.dense(), inputs_of(matrix.layout, x))
     for other in found[1:]:
         assert torch.equal(other, found[0])
@@ -217,7 +220,7 @@ def test_a_gated_mlp_multiplies_two_matrices(case, k: int) -> None:
     biases = [torch.randn(70) for _ in range(2)]
     found = [
         run(matrix, x, tactic, bias=biases[0], up_bias=biases[1], activation=ActivationFunction.SILU)
-        for tactic in tactics.tactics(matrix.layout)[::3]
+        for tactic in (tactics.tactics(matrix.layout)[0], tactics.tactics(matrix.layout)[-1])
     ]
     inputs = inputs_of(matrix.layout, x)
     gate, up = (inputs @ matrix.dense(i).T + biases[i].double().numpy() for i in range(2))

@@ -4,11 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from emulated_gpu import EmulatedGpu, stand_in_compiler
+from emulated_gpu import stand_in_compiler
 from once import once
 from onnx_text import SmallNetwork
 
 from enginesmith.builder.build_options import BuildConfig
+from enginesmith.builder.targets.cuda.options import CudaOptions
 from enginesmith.builder.targets.cuda.plan import plan
 from enginesmith.progress import NoProgress
 from enginesmith.runtime.engine_dir import write_engine
@@ -45,7 +46,11 @@ def expected(tokens: list[int], position: int = 0) -> np.ndarray:
 
 def write_small_engine(folder: Path) -> None:
     config = BuildConfig(
-        dtype="fp32", max_num_tokens=LIMITS.max_num_tokens, max_batch_size=LIMITS.max_batch_size, check=False
+        dtype="fp32",
+        max_num_tokens=LIMITS.max_num_tokens,
+        max_batch_size=LIMITS.max_batch_size,
+        check=False,
+        target=CudaOptions(sm="90", tactics="table"),
     )
     with stand_in_compiler():
         planned = plan(SMALL.network(), config, 90, LIMITS.max_seq_len)
@@ -69,16 +74,3 @@ def write_small_engine(folder: Path) -> None:
 @pytest.fixture(scope="session")
 def small_engine(shared_folder: Path) -> Path:
     return once(shared_folder / "small-cuda", write_small_engine)
-
-
-@pytest.fixture(scope="session")
-def _emulated_gpu(tmp_path_factory: pytest.TempPathFactory) -> EmulatedGpu:
-    return EmulatedGpu(tmp_path_factory.mktemp("driver"))
-
-
-@pytest.fixture
-def gpu(_emulated_gpu: EmulatedGpu) -> EmulatedGpu:
-    """The emulated GPU, of compute capability 9.0, with 8 GiB."""
-    _emulated_gpu.reset()
-    assert _emulated_gpu.held == 0
-    return _emulated_gpu

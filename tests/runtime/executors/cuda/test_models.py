@@ -20,7 +20,7 @@ from enginesmith.runtime.executors.cuda.graphs import DecodeGraphs
 from enginesmith.units import Bytes
 
 LIMITS = {"max_num_tokens": 24, "max_batch_size": 24, "max_seq_len": 64, "kv_block_size": 16}
-CUDA = {"name": "cuda", "sm": "90"}
+CUDA = {"name": "cuda", "sm": "90", "tactics": "table"}
 PROMPTS = [[5, 9, 2, 77, 31, 8, 120], [3, 3, 4]]
 LONG_PROMPTS = [[5 + i for i in range(31)], [40 - i for i in range(31)]]
 GREEDY = SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
