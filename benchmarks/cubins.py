@@ -4,8 +4,8 @@
 
 compiles them for the shapes of a model of 8 billion parameters (hidden size 4096, MLP 14336, 32 query heads of 128 over
 8 key-value heads) and of others that are harder (heads of 80 and of 256), and prints registers a thread, shared memory,
-bytes of local memory a thread (spills), and the matrix instruction. Of what several kernels could do, those are compiled
-that builds take where nothing is timed; with --candidates all.
+bytes of local memory a thread (spills), and the matrix instruction. Of what several kernels could do, those are
+compiled that builds take where nothing is timed; with --candidates all.
 """
 
 import argparse

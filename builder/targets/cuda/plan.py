@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ....checkpoint.layouts.kv_cache import KvScales
+from ....errors import UnsupportedModelError
 from ....plugins.discovery import kernels
 from ....plugins.linear.cuda.packing import layout_of_weight
+from ....plugins.plugin import DOMAIN
 from ....progress import Progress
 from ....runtime.executors.cuda import launches as table
 from ....runtime.executors.cuda.device import Device
@@ -121,6 +123,17 @@ class CudaPlan(Plan):
         return table.LaunchTable(made, launches, self.logits, self.tokens)
 
 
+def _require_kernels(network: "Network") -> None:
+    """Raises UnsupportedModelError for operations of plugins that have no side for GPUs."""
+    known = {kernel.operation for kernel in kernels("cuda")}
+    needed = {node.op_type for node in network.model.graph if node.domain == DOMAIN}
+    if missing := ", ".join(sorted(needed - known)):
+        raise UnsupportedModelError(
+            f"{network.architecture} needs {missing}, for which the cuda target has no kernels yet; build it with "
+            "--target cpu"
+        )
+
+
 def cubin_name(number: int) -> str:
     return f"kernel_{number}.cubin"
 
@@ -150,6 +163,7 @@ def plan(
     """
     options = config.target
     assert isinstance(options, CudaOptions)
+    _require_kernels(network)
     program = lower(network, config, kernels("cuda"), stored, kv_scales)
     tokens = add_greedy_call(program)
     narrow(program)

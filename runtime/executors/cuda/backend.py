@@ -7,9 +7,10 @@ from ....errors import EngineError
 from ....units import shown_size
 from ...manifest import Manifest
 from ..executor import Executor
-from .device import find_device, shown_version
+from .device import Device, find_device, shown_version
 from .executor import CudaExecutor
 from .facts import CudaFacts, cuda_facts
+from .resources import Resources
 
 FACTS = CudaFacts
 _DEFAULT_SHARE = 0.9
@@ -41,13 +42,33 @@ def describe(target: CudaFacts) -> dict[str, str]:
 
 
 def cache_memory(target: CudaFacts, utilization: float | None) -> tuple[int, str]:
+    """As vLLM counts: a share of all the device's memory, which must be free, less what else the engine needs.
+
+    The context, loaded kernels and CUDA graphs are not counted: the rest of the memory is for them.
+    """
     device, share = find_device(), _DEFAULT_SHARE if utilization is None else utilization
-    left = int(device.memory * share) - target.weights_bytes - target.arena_bytes
+    wanted, free = int(device.memory * share), _free_memory(device)
+    if free < wanted:
+        raise EngineError(
+            f"memory_utilization {share:g} asks for {shown_size(wanted)} of the {shown_size(device.memory)} of "
+            f"{device.name}, but {shown_size(free)} are free: end what else uses the GPU, lower memory_utilization to "
+            f"{int(100 * free / device.memory) / 100:g}, or size the cache by kv_cache_memory"
+        )
+    left = wanted - target.weights_bytes - target.arena_bytes
     return (
         left,
         f"what memory_utilization {share:g} of the {shown_size(device.memory)} of {device.name} leaves beside "
         f"{shown_size(target.weights_bytes)} of weights and {shown_size(target.arena_bytes)} of activations",
     )
+
+
+def _free_memory(device: Device) -> int:
+    """Bytes of the device that nobody has, once there is a context."""
+    resources = Resources(device)
+    try:
+        return resources.free()
+    finally:
+        resources.close()
 
 
 def open_executor(path: Path, manifest: Manifest, num_blocks: Sequence[int], threads: int | None) -> Executor:

@@ -20,7 +20,7 @@ from ..mapped_file import MappedFile
 from ..sampler import Sampler
 from .device import Device, find_device
 from .driver import DriverError, OutOfDeviceMemory, call
-from .facts import cuda_facts
+from .facts import CudaFacts, cuda_facts
 from .graphs import DecodeGraphs
 from .launches import read_launches
 from .pinned_inputs import PinnedInputs
@@ -59,7 +59,9 @@ class CudaExecutor:
         self._vocab_size, self._num_rows = manifest.model.vocab_size, 0
         self._resources = resources = Resources(device)
         self._finalizer = weakref.finalize(self, resources.close)  # at exit too
+        free = 0
         try:
+            free = resources.free()
             self._stream = resources.stream()
             self._weights = resources.memory(facts.weights_bytes)
             self._arena = resources.memory(facts.arena_bytes)
@@ -75,7 +77,7 @@ class CudaExecutor:
             self._sampler = Sampler(path / facts.sampler, threads, limits.max_logits_rows, self._vocab_size)
         except OutOfDeviceMemory as error:
             self.close()
-            raise EngineError(_too_small(device, facts.weights_bytes, facts.arena_bytes, sum(pools), error)) from None
+            raise EngineError(_too_small(device, facts, sum(pools), free, error)) from None
         except BaseException:
             self.close()
             raise
@@ -162,11 +164,11 @@ def _upload_weights(path: Path, address: int, resources: Resources) -> None:
         weights.close()
 
 
-def _too_small(device: Device, weights: int, arena: int, caches: int, error: Exception) -> str:
-    needed = (
-        f"{shown_size(weights)} of weights, {shown_size(arena)} of activations and {shown_size(caches)} of KV cache"
-    )
+def _too_small(device: Device, facts: CudaFacts, caches: int, free: int, error: Exception) -> str:
+    weights, arena = facts.weights_bytes, facts.arena_bytes
+    parts = f"{shown_size(weights)} of weights, {shown_size(arena)} of activations and {shown_size(caches)} of KV cache"
     return (
-        f"{device.name} has no room for the engine ({error}): it needs {needed}, of {shown_size(device.memory)} of "
-        "which others may have some; allow less with kv_cache_memory, or rebuild with a smaller max_num_tokens"
+        f"{device.name} has no room for the engine ({error}): it needs {shown_size(weights + arena + caches)}: {parts}"
+        f"; {shown_size(free)} of {shown_size(device.memory)} were free; end what else uses the GPU, give the KV cache "
+        "less with memory_utilization or kv_cache_memory, or rebuild with a smaller max_num_tokens"
     )

@@ -32,6 +32,10 @@ class Resources:
         """Make the context this thread's."""
         call("cuCtxSetCurrent", self.context)
 
+    def free(self) -> int:
+        """Bytes of the device that nobody has."""
+        return int(call("cuMemGetInfo")[0])
+
     def memory(self, nbytes: int) -> int:
         """The address of device memory. Raises OutOfDeviceMemory."""
         address = int(call("cuMemAlloc", max(nbytes, 1)))

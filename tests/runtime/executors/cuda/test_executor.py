@@ -300,7 +300,8 @@ def test_a_broken_context_fails_every_step_until_the_engine_is_opened_again(smal
 
 def test_a_device_that_is_too_small_is_named_with_what_is_needed(small_engine: Path, gpu: EmulatedGpu):
     gpu.reset(memory=2 * TABLE.nbytes)
-    with pytest.raises(EngineError, match=r"(?s)Emulated GPU has no room .* 8\.2 kB of KV cache.*kv_cache_memory"):
+    sizes = r"it needs 1\d\.\d kB: 2\.3 kB of weights, .* 8\.2 kB of KV cache; 4\.6 kB of 4\.6 kB were free"
+    with pytest.raises(EngineError, match=rf"Emulated GPU has no room .*{sizes}.*kv_cache_memory"):
         open_executor(small_engine)
     assert gpu.held == 0
 
@@ -340,3 +341,18 @@ def test_the_cache_takes_what_a_share_of_the_device_leaves(small_engine: Path, g
     )
     assert cache_memory(RuntimeConfig(memory_utilization=0.5), facts)[0] == (4 << 30) - beside
     assert cache_memory(RuntimeConfig(kv_cache_memory=Bytes(7)), facts) == (7, "kv_cache_memory")
+    assert gpu.held == 0
+
+
+def test_a_share_that_others_have_part_of_is_refused(small_engine: Path, gpu: EmulatedGpu):
+    """As vLLM does: the share is of all memory, and must be free."""
+    gpu.reset(memory=1 << 20)
+    facts = cuda_facts(open_engine(small_engine).manifest)
+    executor = open_executor(small_engine)
+    with pytest.raises(
+        EngineError, match=r"0\.99 asks for 1\.0 MB of the 1\.0 MB .* are free.*memory_utilization to 0\.9"
+    ):
+        cache_memory(RuntimeConfig(memory_utilization=0.99), facts)
+    assert cache_memory(RuntimeConfig(memory_utilization=0.5), facts)[0] > 0
+    executor.close()
+    assert gpu.held == 0
