@@ -39,12 +39,14 @@ static long calls, fail_at, launches_run, graphs_run;
 static Result failure, broken;
 static int compute_capability = 90, num_devices = 1, driver_version = 13040;
 static size_t total_memory = 8ull << 30;
+static int fresh = 0xFF;  // what new memory holds: NaN, and no count, so that what is read before it is written shows
 
 // ---- what tests ask and set
 void emulated_hooks(OnLaunch launch, CountParameters count) { on_launch = launch, count_parameters = count; }
 void emulated_device(int sm, int devices, int driver, size_t memory) {
   compute_capability = sm, num_devices = devices, driver_version = driver, total_memory = memory;
 }
+void emulated_fresh(int byte) { fresh = byte; }
 void emulated_fail(long at, Result error) { calls = 0, fail_at = at, failure = error; }
 long emulated_calls(void) { return calls; }
 long emulated_launches(void) { return launches_run; }
@@ -77,7 +79,7 @@ static Result take(void** at, size_t bytes, int is_host) {
   TICK;
   if (!is_host && in_use() + bytes > total_memory) return kOutOfMemory;
   if (num_taken == kMaxTaken || posix_memalign(at, 256, bytes ? bytes : 1)) return kOutOfMemory;
-  memset(*at, 0xFF, bytes);  // NaN, and no count: what is read before it is written shows
+  memset(*at, fresh, bytes);
   taken[num_taken++] = (Taken){*at, bytes, is_host};
   return 0;
 }

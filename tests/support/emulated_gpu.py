@@ -49,8 +49,11 @@ class EmulatedGpu:
         self._hooks = launch(self._launch), count(self._count)
         self._library.emulated_hooks(*self._hooks)
 
-    def reset(self, sm: int = 90, devices: int = 1, driver: int = 13040, memory: int = 8 << 30) -> None:
-        """A device of that compute capability and memory; nothing fails."""
+    def reset(
+        self, sm: int = 90, devices: int = 1, driver: int = 13040, memory: int = 8 << 30, fill: int = 0xFF
+    ) -> None:
+        """A device of that compute capability and memory, which holds `fill` at first; nothing fails."""
+        self._library.emulated_fresh(fill)
         self._library.emulated_device(sm, devices, driver, ctypes.c_size_t(memory))
         self.watch = self.milliseconds = None
         self.fail(0, 0)

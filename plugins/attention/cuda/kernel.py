@@ -92,7 +92,7 @@ class AttentionCall(Attention, CudaCall):
         shape = f"attention {layer.heads}x{layer.kv_heads} of {layer.k_dim} {layer.dtype} window {self.window}"
         name = f"{tile.rows} rows x {tile.keys} keys"
         walks, splits = [], []
-        for stages in (tile.num_stages, tile.num_stages + 1):
+        for stages in sorted((2, 3), key=lambda count: count != tile.num_stages):
             walk = f"{name}, splits of {split} in one program, {stages} stages"
             walks.append(Candidate(walk, (self._walk(context, tile, stages),)))
             title = f"{name}, a program a split of {split}, {stages} stages"
@@ -192,7 +192,8 @@ def _tile(layer: CacheLayer, group: int) -> _Tile:
     is_fp32 = layer.dtype is KvDtype.FP32
     is_long = max(layer.k_dim, layer.v_dim) > 128
     rows = max(32 if is_long or is_fp32 else 64, 1 << (group - 1).bit_length())
-    return _Tile(rows, 32, 8, 2, {"ROWS": rows, "KEYS": 32, "FP32": is_fp32})
+    stages = 3 if is_long and layer.dtype in (KvDtype.INT8, KvDtype.FP8) else 2
+    return _Tile(rows, 32, 8, stages, {"ROWS": rows, "KEYS": 32, "FP32": is_fp32})
 
 
 def split_of(max_seq_len: int) -> int:
