@@ -32,7 +32,7 @@ from enginesmith.runtime.engine_dir import read_report
 from enginesmith.runtime.executors.cuda.device import find_device
 
 _PROMPT, _DECODED = 1024, 128
-_REPEATED = 1 << 24  # random numbers that the tensors of a checkpoint repeat
+_REPEATED = 1 << 22  # random numbers that the tensors of a checkpoint repeat
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,30 @@ def families() -> list[str]:
     return list(FAMILIES)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr == "gpu" and _has_gpu():
+        import triton_interpreter
+
+        triton_interpreter.ON_DEVICE = True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`pytest -m gpu` takes what is marked so and, on the device, the kernels' tests; nothing else runs on a GPU."""
+    chosen = config.option.markexpr == "gpu"
+    reason = "no NVIDIA driver" if not _has_gpu() else "pytest -m gpu runs it"
+    for item in items:
+        is_real = item.get_closest_marker("gpu") is not None
+        if not is_real and item.path.name.endswith("_cuda.py"):
+            item.add_marker("gpu")
+        if (is_real and not chosen) or (chosen and not _has_gpu()):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _has_gpu() -> bool:
+    return Path("/dev/nvidia0").exists() or Path("/dev/nvidiactl").exists()
+
+
 @pytest.fixture(scope="session")
 def _emulated_gpu(tmp_path_factory: pytest.TempPathFactory) -> "EmulatedGpu":
     from emulated_gpu import EmulatedGpu  # which imports Triton

@@ -25,18 +25,35 @@ _NUMPY = {
     tl.float8e4nv: np.dtype(ml_dtypes.float8_e4m3fn),
     tl.float8e5: np.dtype(ml_dtypes.float8_e5m2),
 }
+ON_DEVICE = False
+"""Whether kernels run on this machine's GPU instead."""
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def interpret(kernel: Any, grid: tuple[int, ...], *arguments: Any, **named: Any) -> None:
-    """`kernel[grid](*arguments, **named)`; pointers are tensors of torch, or `Pointer`."""
+    """`kernel[grid](*arguments, **named)`; pointers are tensors of torch, or `Pointer`.
+
+    With `pytest -m gpu` on the GPU, where arguments are no addresses of the host.
+    """
     if not all(grid):
+        return
+    if ON_DEVICE:
+        _run_on_device(kernel, grid, dict(zip(kernel.arg_names, arguments, strict=False)) | named)
         return
     with interpreted():
         function = interpreter.InterpretedFunction(kernel.fn)
         executor = interpreter.GridExecutor(function.rewrite(), function.arg_names, tuple(grid))
         with np.errstate(all="ignore"):
             executor(*arguments, **named)
+
+
+def _run_on_device(kernel: Any, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
+    import device_kernels
+    import pytest
+
+    if any(isinstance(value, Pointer) for value in arguments.values()):
+        pytest.skip("it runs on addresses of the host")
+    device_kernels.run(kernel, grid, arguments)
 
 
 class Pointer:
