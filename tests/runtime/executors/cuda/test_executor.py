@@ -12,7 +12,7 @@ import pytest
 from emulated_gpu import ILLEGAL_ADDRESS, LAUNCH_FAILED, OUT_OF_MEMORY, EmulatedGpu
 
 from enginesmith import LLM
-from enginesmith.errors import EngineError
+from enginesmith.errors import EngineError, ParameterError
 from enginesmith.plugins.sampling.reference import Sampling, log_softmax, rank, sample
 from enginesmith.runtime.engine_dir import open_engine
 from enginesmith.runtime.executors.cuda.executor import CudaExecutor
@@ -142,10 +142,10 @@ def test_log_probabilities(executor: CudaExecutor):
     assert drawn[1].logprob == pytest.approx(log_softmax(other)[5], rel=1e-5)
 
 
-def test_a_row_without_a_distribution_is_named(executor: CudaExecutor):
+def test_options_that_leave_no_token_are_named(executor: CudaExecutor):
     executor.step([whole([3, 1])], [0, 1])
     everything = dict.fromkeys(range(VOCABULARY), -np.inf)
-    with pytest.raises(EngineError, match="row 1 cannot be sampled: "):
+    with pytest.raises(ParameterError, match="logit_bias"):
         executor.sample([draws_of(1)[0], *draws_of(1, GREEDY.replace(logit_bias=everything), 1)])
 
 
