@@ -21,6 +21,7 @@ from .row_reshapes import move_row_reshapes
 from .skip_norm import fuse_skip_norms
 from .splits import make_splits
 from .unique_names import make_names_unique
+from .weight_products import products_as_linears
 
 Pass = Callable[[ir.Graph], int]
 
@@ -30,6 +31,8 @@ CLEANING: dict[str, Pass] = {
     "common_subexpressions": eliminate_common_subexpressions,
 }
 FUSING: dict[str, Pass] = {
+    "weight_products": products_as_linears,
+    "product_views": merge_views,
     "norm_offset": fold_norm_offsets,
     "row_reshapes": move_row_reshapes,
     "row_views": merge_views,

@@ -191,6 +191,11 @@ def _softplus(c: Converter, node: FxNode) -> Value:
     return c.emit("Softplus", [node.args[0]])
 
 
+@handles("log_sigmoid")
+def _log_sigmoid(c: Converter, node: FxNode) -> Value:
+    return c.emit("Neg", [c.emit("Softplus", [c.emit("Neg", [node.args[0]])])])
+
+
 @handles("leaky_relu")
 def _leaky_relu(c: Converter, node: FxNode) -> Value:
     return c.emit("LeakyRelu", [node.args[0]], alpha=float(node.args[1] if len(node.args) > 1 else 0.01))

@@ -89,7 +89,7 @@ def _slice(c: Converter, node: FxNode) -> Value:
     x = node.args[0].meta["val"]
     dim, start, end, step = _slice_arguments(node)
     dim = dim % x.ndim
-    if step == 1 and start in (0, None) and c.dims(x.shape) == c.dims(node.meta["val"].shape):
+    if step == 1 and c.dims(x.shape) == c.dims(node.meta["val"].shape):
         return c.value(node.args[0])
     if not isinstance(x.shape[dim], int) or any(isinstance(bound, Node) for bound in (start, end)):
         return c.refuse("a slice of tokens")
@@ -188,7 +188,7 @@ def _dim_argument(node: FxNode, position: int, default: int) -> int:
     return found
 
 
-@handles("cat", "concat")
+@handles("cat", "concat", "concatenate")
 def _cat(c: Converter, node: FxNode) -> Value:
     tensors: Any = node.args[0]
     dim = _dim_argument(node, 1, 0) % node.meta["val"].ndim

@@ -17,6 +17,7 @@ from .experts import own_experts
 from .kernel_functions import opaque_functions
 from .modeling_modules import sorted_sets
 from .own_attention import replace_own_attention
+from .own_convolutions import replace_own_convolutions
 from .own_positions import replace_own_positions
 
 # What torch.export says of a loop over tokens, or of chunks of them.
@@ -66,6 +67,7 @@ def export(model: nn.Module, mode: FakeTensorMode, max_seq_len: int) -> torch.ex
     try:
         rotary.verify(program)
         program = replace_own_attention(program, max_seq_len)
+        replace_own_convolutions(program)
         replace_own_positions(program)
     except UnsupportedModelError as error:
         raise UnsupportedModelError(f"{type(model).__name__}: {error}") from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
+from torch.export.graph_signature import OutputKind
 
 from ...checkpoint.config import num_layers
 from ...progress import Progress
@@ -87,6 +88,10 @@ def convert(program: torch.export.ExportedProgram, tied: dict[str, str]) -> ir.G
     graph = Converter(_symbols(program), weights, known_placeholders(program)).run(program.graph, INPUT_NAMES)
     for name, value in by_name.items():
         graph.initializers[name] = value
+    kinds = [spec.kind for spec in signature.output_specs]  # what a model writes into its parameters comes first
+    logits = graph.outputs[kinds.index(OutputKind.USER_OUTPUT)]
+    graph.outputs.clear()
+    graph.outputs.append(logits)
     _remove_dead(graph)
     graph.outputs[0].name = "logits"
     return graph

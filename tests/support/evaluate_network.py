@@ -1,4 +1,4 @@
-"""A plain NumPy interpreter of networks: what every node means, with attention over packed sequences."""
+"""A plain NumPy interpreter of networks: what every node means, attention and recurrences over packed sequences."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from enginesmith.plugins.discovery import operations
 from enginesmith.runtime.manifest import LONG_ROPE
 
 Array = np.ndarray
@@ -33,7 +34,7 @@ def run(network: Any, weights: Mapping[str, Array], inputs: Mapping[str, Array],
     for node in network.graph:
         arguments = [None if value is None else values[value.name] for value in node.inputs]
         attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-        results = OPERATIONS[node.op_type](node, attributes, lengths, *arguments)
+        results = OPERATIONS.get(node.op_type, recurrence)(node, attributes, lengths, *arguments)
         for value, result in zip(node.outputs, results if isinstance(results, tuple) else (results,), strict=True):
             _check(node, value, result, values)
             values[value.name] = result
@@ -80,6 +81,19 @@ def attention(
     p = np.exp(scores - scores.max(-1, keepdims=True))
     p = (p / p.sum(-1, keepdims=True))[..., : v.shape[2]]
     return np.einsum("bhij,bhjd->bihd", p, v).astype(q.dtype)
+
+
+def recurrence(node: ir.Node, a: dict[str, Any], lengths: Sequence[int], *inputs: Any) -> Array:
+    """A plugin's own reference, of each sequence by itself."""
+    schema, ends = operations()[node.op_type], np.cumsum(lengths)[:-1]
+
+    def parts(x: Any) -> Sequence[Any]:
+        if x is None or x.ndim < 3 or x.shape[1] != sum(lengths):
+            return [x] * len(lengths)
+        return np.split(x, ends, 1)
+
+    each = [schema.reference(*own, attributes=schema.parse(a)) for own in zip(*map(parts, inputs), strict=True)]
+    return np.concatenate(each, 1).astype(np.float32)
 
 
 def rms_norm(_: Any, a: dict[str, Any], __: Any, x: Array, weight: Any = None) -> Array:

@@ -8,6 +8,7 @@ import torch
 from evaluate_network import run
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
 
 from enginesmith.builder.trace.export import export
 from enginesmith.builder.trace.trace_model import convert
@@ -54,7 +55,31 @@ def largest(x: Tensor, _: Tensor) -> Tensor:
     return torch.cat([values, indices.to(x.dtype), x.max(dim=-1).values[..., None]], -1)
 
 
-@pytest.mark.parametrize("operation", [slices_written, inner_slice_written, complex_rotary, largest])
+def token_shift(x: Tensor, _: Tensor) -> Tensor:
+    return x + functional.pad(x, (0, 0, 1, -1)) * 0.5
+
+
+def depthwise_convolution(x: Tensor, _: Tensor) -> Tensor:
+    weight = torch.linspace(-1, 1, 24).reshape(8, 1, 3)
+    return functional.conv1d(x.mT, weight, torch.arange(8.0), padding=2, groups=8)[..., : x.shape[1]].mT
+
+
+def all_tokens_from_the_end(x: Tensor, _: Tensor) -> Tensor:
+    return torch.concatenate([functional.logsigmoid(x[:, -x.shape[1] :]), x], -1)
+
+
+def weights_of_heads(x: Tensor, _: Tensor) -> Tensor:
+    weight = torch.linspace(-1, 1, 24).reshape(2, 1, 3, 4)
+    return (weight @ x.mT.reshape(1, 2, 4, x.shape[1]).transpose(0, 1)).transpose(0, 1).flatten(1, 2).mT
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        slices_written, inner_slice_written, complex_rotary, largest, token_shift, depthwise_convolution,
+        all_tokens_from_the_end, weights_of_heads,
+    ],
+)  # fmt: skip
 def test_an_operator(operation: Operation) -> None:
     model = Toy(operation).eval().requires_grad_(False)
     weights = {"embed.weight": model.embed.weight.numpy().copy()}
