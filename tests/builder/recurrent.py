@@ -28,7 +28,36 @@ MAMBA2 = {
     "mamba_d_state": 12, "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups": 2, "mamba_chunk_size": 4,
     "mamba_d_conv": 4, "mamba_expand": 2,
 }  # fmt: skip
+MAMBA = {"state_size": 12, "conv_kernel": 4, "expand": 2, "time_step_rank": 5}
+DELTA = {
+    "layer_types": ["linear_attention", "full_attention"], "linear_num_value_heads": 4, "linear_num_key_heads": 2,
+    "linear_key_head_dim": 12, "linear_value_head_dim": 20,
+}  # fmt: skip
+KIMI = {
+    "layer_types": ["linear_attention", "full_attention"], "mlp_layer_types": ["dense", "sparse"],
+    "linear_num_heads": 4, "linear_head_dim": 12, "num_expert_group": 3, "topk_group": 2, "num_experts_per_token": 2,
+    "num_key_value_heads": 4, "head_dim": 8,
+}  # fmt: skip
 FAMILIES: dict[str, dict[str, Any]] = {
+    "qwen3_next": DELTA,
+    "qwen3_5_text": DELTA,
+    "qwen3_5_moe_text": DELTA,
+    "olmo_hybrid": DELTA | {"linear_num_value_heads": 4, "linear_num_key_heads": 4},
+    "kimi_linear": KIMI,
+    "bailing_hybrid": KIMI | {"num_nextn_predict_layers": 0},
+    "mamba": MAMBA,
+    "falcon_mamba": MAMBA,
+    "jamba": {
+        "attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1,
+        "mamba_d_state": 12, "mamba_dt_rank": 5,
+    },
+    "zamba": {
+        "num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid"] * 2, "attention_hidden_size": 128,
+        "attention_head_dim": 32, "mamba_d_state": 12, "mamba_dt_rank": 5, "num_key_value_heads": 4,
+    },
+    "recurrent_gemma": {"num_hidden_layers": 3, "lru_width": 64, "num_key_value_heads": 1},
+    "rwkv": {"attention_hidden_size": 64, "rescale_every": 1},
+    "xlstm": {"qk_dim_factor": 1.0},
     "lfm2": {"layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "mamba2": {
