@@ -97,6 +97,7 @@ async def main(engine: Path, seconds: float) -> int:
         used, after = await server.idle(), server.held.memory
         status = await server.stop()
     print(f"sustained {rate:.1f} requests/s; burst of {10 * rate:.1f} requests/s for {seconds:.0f} s")
+    print(f"sent: {sum(statuses.values()) / seconds:.1f} requests/s, as many as the connections carried")
     print("answers:", ", ".join(f"{count} of {status}" for status, count in sorted(statuses.items())))
     print(f"answers that differ from the same request alone: {wrong}")
     print(f"blocks in use at the end: {used:.0%}; memory {before / 1e6:.1f} MB before, {after / 1e6:.1f} MB after")
