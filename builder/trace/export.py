@@ -14,6 +14,7 @@ from ...errors import UnsupportedModelError, reason
 from . import aten_complex, aten_elementwise, aten_math, aten_shape, ops, rotary  # noqa: F401  (handlers register)
 from .convert import unsupported_operators
 from .experts import own_experts
+from .in_place import replace_in_place
 from .kernel_functions import opaque_functions
 from .modeling_modules import sorted_sets
 from .own_attention import replace_own_attention
@@ -63,6 +64,7 @@ def export(model: nn.Module, mode: FakeTensorMode, max_seq_len: int) -> torch.ex
             program = _export(Packed(model), inputs, max_seq_len)
     except Exception as error:
         raise UnsupportedModelError(_reason(model, error)) from error
+    replace_in_place(program)
     program.graph.eliminate_dead_code(_has_effect)
     try:
         rotary.verify(program)
