@@ -24,6 +24,7 @@ from .quantized_source import QuantizedSource
 from .report import BuildReport
 from .targets.registry import target_of
 from .targets.target import Compilation
+from .traced_checkpoint import trace_checkpoint
 
 
 def compile_engine(
@@ -56,9 +57,8 @@ def compile_engine(
         notes=generation_defaults(opened.generation_config).notes,
     )
     with report.time("trace"), progress.task("trace"):
-        from .trace.trace import trace
-
-        network = trace(opened.config, max_seq_len=max_seq_len, progress=progress)
+        network, notes = trace_checkpoint(opened, max_seq_len, progress)
+        report.notes += notes
         report.architecture = network.architecture
         if network.long_rope_after is not None:
             report.notes.append(

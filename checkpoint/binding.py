@@ -82,6 +82,18 @@ def bind(
     return bound
 
 
+def differing_ties(checkpoint: Checkpoint, tied: Mapping[str, str], base_prefix: str) -> dict[str, str]:
+    """Of `tied`, as in `bind`: aliases and owners that are both stored, in floating point, with different values."""
+    base_prefix = base_prefix.rstrip(".") + "." if base_prefix else ""
+    differing = {}
+    for alias, owner in tied.items():
+        first, second = (_find(checkpoint, name, base_prefix) for name in (alias, owner))
+        floats = [each for each in (first, second) if each and checkpoint.tensors[each].dtype in _FLOATS]
+        if len(floats) == 2 and not _same(checkpoint, *floats):
+            differing[alias] = owner
+    return differing
+
+
 def _assembled(checkpoint: Checkpoint, assembly: Assembly, shape: tuple[int, ...], offenders: _Offenders) -> list[str]:
     """The tensors that a parameter is made of."""
     names = assembly.names()

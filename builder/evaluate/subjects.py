@@ -18,6 +18,7 @@ from ...runtime.tokenizer import Tokenizer, load_tokenizer
 from ..bind import bind_network
 from ..checkpoint_tokenizer import tokenizer_of
 from ..reference import forward, load_dequantized, load_reference
+from ..traced_checkpoint import trace_checkpoint
 
 
 class Subject(ABC):
@@ -104,7 +105,5 @@ def _load(checkpoint: Checkpoint, length: int, progress: Progress) -> Any:
     layout = layout_of(checkpoint)
     if layout is None:
         return load_reference(checkpoint)
-    from ..trace.trace import trace
-
-    network = trace(checkpoint.config, max_seq_len=length, progress=progress)
+    network, _ = trace_checkpoint(checkpoint, length, progress)
     return load_dequantized(bind_network(network, checkpoint, layout))

@@ -16,7 +16,7 @@ from ..build_options import BuildConfig
 from ..fingerprint import code_digest, digest, stamp
 from ..limits import choose_max_seq_len
 from ..network import Network
-from ..trace.trace import trace
+from ..traced_checkpoint import trace_checkpoint
 from .calibration import calibrate
 from .methods import quantize_block
 from .quantize_options import QuantizeConfig
@@ -45,7 +45,7 @@ def quantize(
     writer = writer_of(config.format, config.scheme, config.kv_cache, per_tensor=config.per_tensor)
     max_seq_len = choose_max_seq_len(opened, BuildConfig())
     with progress.task("trace"):
-        network = trace(opened.config, max_seq_len=max_seq_len, progress=progress)
+        network, _ = trace_checkpoint(opened, max_seq_len, progress)
     weights = bind_network(network, opened, None)
     selection = select(network, config.ignore)
     for layer in selection.layers:
