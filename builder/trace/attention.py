@@ -20,6 +20,12 @@ _HARMLESS = {
 }  # fmt: skip
 
 
+_LACKING = {
+    "indices": "sparse attention, to the keys that an indexer chooses",
+    "position_bias": "attention with a learned bias for each distance",
+}
+
+
 def register_attention() -> None:
     """Make "enginesmith" an attention implementation."""
     AttentionInterface.register(NAME, _attention)
@@ -77,7 +83,8 @@ def _spelled_out(
 def _refuse_unknown(module: nn.Module, others: dict[str, Any]) -> None:
     unknown = sorted(name for name, value in others.items() if value is not None and name not in _HARMLESS)
     if unknown:
-        raise UnsupportedModelError(f"{type(module).__name__} needs attention with {', '.join(unknown)}")
+        lacks = ", ".join(_LACKING.get(name, f"attention with {name}") for name in unknown)
+        raise UnsupportedModelError(f"{type(module).__name__} needs {lacks}, which engines lack")
 
 
 def _mask(module: nn.Module, mask: LazyMask | None, is_causal: bool | None, sliding_window: int | None) -> MaskSpec:

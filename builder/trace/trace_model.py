@@ -19,6 +19,7 @@ from .convert import WRAPPER_PREFIX, Converter, known_placeholders
 from .export import INPUT_NAMES, export
 from .gelu import make_gelus_opaque
 from .norms import make_norms_opaque
+from .own_experts import replace_own_experts
 from .rope_update import switch_rope
 from .skeleton import fake_parameters, make_skeleton
 
@@ -30,6 +31,7 @@ def trace_model(config: dict[str, Any], max_seq_len: int, progress: Progress) ->
         long_rope_after = switch_rope(model, max_seq_len)
         make_norms_opaque(model)
         make_gelus_opaque(model)
+        replace_own_experts(model)
         tied = checkpoint_names.tied_parameters(model)
         mode = fake_parameters(model)
         task.advance()

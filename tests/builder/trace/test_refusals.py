@@ -125,24 +125,9 @@ def test_nothing_but_the_error_is_printed(capfd, monkeypatch):
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    ("config", "module"),
-    [
-        (
-            {
-                "model_type": "dbrx", "d_model": 64, "n_heads": 2, "n_layers": 1, "vocab_size": 128,
-                "attn_config": {"kv_n_heads": 1, "rope_theta": 1e4},
-            },
-            "DbrxExpert",
-        ),
-        (
-            {"model_type": "jetmoe", "hidden_size": 64, "num_hidden_layers": 1, "vocab_size": 128, "kv_channels": 16},
-            "JetMoeParallelExperts",
-        ),
-    ],
-)  # fmt: skip
-def test_experts_outside_the_interface_are_named(config, module):
-    with pytest.raises(UnsupportedModelError, match=rf"has a mixture of experts \({module}\w*\) that does not use"):
+def test_experts_that_are_not_understood_are_named():
+    config = {"model_type": "jetmoe", "hidden_size": 64, "num_hidden_layers": 1, "vocab_size": 128, "kv_channels": 16}
+    with pytest.raises(UnsupportedModelError, match=r"has a mixture of experts \(JetMoeParallelExperts\)"):
         build(**config)
 
 
