@@ -14,6 +14,7 @@ from ...errors import UnsupportedModelError, reason
 from . import aten_complex, aten_elementwise, aten_math, aten_shape, ops, rotary  # noqa: F401  (handlers register)
 from .convert import unsupported_operators
 from .experts import own_experts
+from .grouped_experts import replace_grouped_experts
 from .in_place import replace_in_place
 from .kernel_functions import opaque_functions
 from .modeling_modules import sorted_sets
@@ -65,6 +66,7 @@ def export(model: nn.Module, mode: FakeTensorMode, max_seq_len: int) -> torch.ex
     except Exception as error:
         raise UnsupportedModelError(_reason(model, error)) from error
     replace_in_place(program)
+    replace_grouped_experts(program)
     program.graph.eliminate_dead_code(_has_effect)
     try:
         rotary.verify(program)

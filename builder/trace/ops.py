@@ -18,6 +18,7 @@ _SCHEMAS = (
     "linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor",
     "experts(Tensor x, Tensor indices, Tensor weights, Tensor? gate, Tensor up, Tensor down, Tensor? gate_bias, "
     "Tensor? up_bias, Tensor? down_bias, str activation, float limit, float up_offset) -> Tensor",
+    "grouped_experts(Tensor x, Tensor? gate, Tensor up, Tensor down, str activation) -> Tensor",
     "rms_norm(Tensor x, Tensor? weight, float epsilon, float offset) -> Tensor",
     "rotary_embedding(Tensor x, Tensor cos, Tensor sin, str style, int rotary_dim, int cos_stride, int heads_axis, "
     "str cos_layout) -> Tensor",
@@ -40,6 +41,11 @@ def _(operation: str, inputs: Sequence[Tensor | None], shape: Sequence[int], att
 
 
 @torch.library.register_fake(f"{DOMAIN}::experts", lib=_library)
+def _(x: Tensor, *_: object) -> Tensor:
+    return x.new_empty(x.shape)
+
+
+@torch.library.register_fake(f"{DOMAIN}::grouped_experts", lib=_library)
 def _(x: Tensor, *_: object) -> Tensor:
     return x.new_empty(x.shape)
 

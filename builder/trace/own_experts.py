@@ -18,8 +18,8 @@ from ...plugins.linear.activation_function import ActivationFunction
 from . import ops  # noqa: F401  (defines the operators)
 
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23)
-_ROUTED = ["hidden_states", "top_k_index", "top_k_weights"]
 _Reading = Callable[[nn.Module], Tensor]
+_Run = Callable[[nn.Module, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,30 @@ def replace_own_experts(model: nn.Module) -> None:
     """Let experts that are understood compute by the Experts operation. Parameters must be on "meta"."""
     known: dict[object, OwnExperts | None] = {}
     for module in model.modules():
-        if hasattr(module, "has_gate") or list(inspect.signature(module.forward).parameters) != _ROUTED:
+        run = _KINDS.get(tuple(inspect.signature(module.forward).parameters))
+        if run is None or hasattr(module, "has_gate"):
+            continue
+        if run is _run_grouped and not any(each.ndim == 3 for each in module.parameters()):
             continue
         key = type(module), tuple((name, tuple(each.shape)) for name, each in module.named_parameters())
         if key not in known:
             known[key] = recognise_experts(module)
         found = known[key]
         if found is not None:
-            module.forward = types.MethodType(_forward(found), module)
+            forward = _grouped_forward if run is _run_grouped else _routed_forward
+            module.forward = types.MethodType(forward(found), module)
 
 
-def _forward(found: OwnExperts) -> Callable[..., Tensor]:
+def _grouped_forward(found: OwnExperts) -> Callable[..., Tensor]:
+    def forward(self: nn.Module, hidden_states: Tensor) -> Tensor:
+        gate = None if found.gate is None else found.gate(self)
+        weights = gate, found.up(self), found.down(self)
+        return torch.ops.enginesmith.grouped_experts(hidden_states, *weights, str(found.activation))
+
+    return forward
+
+
+def _routed_forward(found: OwnExperts) -> Callable[..., Tensor]:
     def forward(self: nn.Module, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         x, down = hidden_states.reshape(-1, hidden_states.shape[-1]), found.down(self)
         count = down.shape[0]
@@ -63,15 +76,16 @@ def _forward(found: OwnExperts) -> Callable[..., Tensor]:
 
 
 def recognise_experts(module: nn.Module) -> OwnExperts | None:
-    """What a module of (x [1, T, H] or [T, H], indices [T, k], weights [T, k]) computes; None if not understood."""
+    """What a module of (x [1, T, H] or [T, H], indices [T, k], weights [T, k]), or of x [E T, H] expert by expert,
+    computes; None if not understood."""
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        small = _Small.of(module)
-        width = small.width() if small is not None else None
+        small, run = _Small.of(module), _KINDS[tuple(inspect.signature(module.forward).parameters)]
+        width = small.width(run) if small is not None else None
         if small is None or width is None:
             return None
         x = torch.randn(3, width)
-        return next((found for found in _readings(small) if _agrees(found, small.module, x)), None)
+        return next((found for found in _readings(small) if _agrees(found, small.module, run, x)), None)
 
 
 @dataclass(frozen=True)
@@ -87,22 +101,23 @@ class _Small:
         real = sorted(value for value in stated if value > 1)
         if len(real) > len(_PRIMES):
             return None
-        smaller = dict(zip(real, _PRIMES, strict=False))
+        smaller: dict[int, int] = dict(zip(real, _PRIMES, strict=False))
         copied = copy.deepcopy(module)
         for each in copied.modules():
             vars(each).update({name: smaller[v] for name, v in vars(each).items() if type(v) is int and v > 1})
             for name, parameter in each._parameters.items():
-                shape = [_smaller(size, smaller) for size in parameter.shape] if parameter is not None else []
-                if parameter is None or None in shape:
+                sizes = [] if parameter is None else [_smaller(size, smaller) for size in parameter.shape]
+                shape = [size for size in sizes if size is not None]
+                if parameter is None or len(shape) < parameter.ndim:
                     return None
                 each._parameters[name] = nn.Parameter(torch.randn(shape) * 0.5, requires_grad=False)
         return cls(copied, {small: size for size, small in smaller.items()})
 
-    def width(self) -> int | None:
+    def width(self, run: _Run) -> int | None:
         """The width of rows that the module takes."""
         for width in self.sizes:
             try:
-                y = _run(self.module, torch.zeros(2, width), torch.tensor([[0, 1], [1, 0]]), torch.ones(2, 2))
+                y = run(self.module, torch.zeros(2, width), torch.tensor([[0, 1], [1, 0]]), torch.ones(2, 2))
             except Exception:  # of other sizes
                 continue
             if y.shape == (2, width):
@@ -119,10 +134,24 @@ def _smaller(size: int, smaller: dict[int, int]) -> int | None:
     return next((smaller[a] * smaller[size // a] for a in smaller if size % a == 0 and size // a in smaller), None)
 
 
-def _run(module: nn.Module, x: Tensor, indices: Tensor, weights: Tensor) -> Tensor:
+def _run_routed(module: nn.Module, x: Tensor, indices: Tensor, weights: Tensor) -> Tensor:
     """The module's output for rows [T, H], which it takes as they are or in a batch of one."""
     y = module(x, indices, weights)
     return y if y.shape == x.shape else module(x[None], indices, weights)[0]
+
+
+def _run_grouped(module: nn.Module, x: Tensor, indices: Tensor, weights: Tensor) -> Tensor:
+    """The same of a module that takes rows of all experts, one expert after the other."""
+    experts = next(each.shape[0] for each in module.parameters() if each.ndim == 3)
+    y = module(x.repeat(experts, 1)).unflatten(0, (experts, len(x)))
+    chosen = y[indices, torch.arange(len(x))[:, None]]
+    return (chosen * weights[..., None]).sum(1)
+
+
+_KINDS: dict[tuple[str, ...], _Run] = {
+    ("hidden_states", "top_k_index", "top_k_weights"): _run_routed,
+    ("hidden_states",): _run_grouped,
+}
 
 
 def _readings(small: _Small) -> Iterator[OwnExperts]:
@@ -173,7 +202,7 @@ def _roles(views: tuple[_Reading, ...]) -> Iterator[tuple[_Reading | None, _Read
     yield None, both, down
 
 
-def _agrees(found: OwnExperts, module: nn.Module, x: Tensor) -> bool:
+def _agrees(found: OwnExperts, module: nn.Module, run: _Run, x: Tensor) -> bool:
     up, down = found.up(module), found.down(module)
     gate = None if found.gate is None else found.gate(module)
     count, inner, width = len(down), down.shape[2], x.shape[1]
@@ -184,7 +213,7 @@ def _agrees(found: OwnExperts, module: nn.Module, x: Tensor) -> bool:
     indices = torch.tensor([[e, (e + 1) % last] for e in range(last)])
     weights, rows = torch.rand(len(indices), 2) + 0.5, x[torch.arange(len(indices)) % len(x)]
     try:
-        y = _run(module, rows, indices, weights)
+        y = run(module, rows, indices, weights)
     except Exception:  # it has fewer experts
         return False
     expected = torch.zeros_like(rows)

@@ -39,16 +39,14 @@ def made(kind: Any, *args: Any) -> nn.Module:
 
 
 def dbrx() -> Any:
-    config = CONFIG_MAPPING["dbrx"](
-        d_model=WIDTH, ffn_config={"ffn_hidden_size": INNER, "hidden_size": WIDTH, "moe_num_experts": 4}
-    )
+    kind: Any = CONFIG_MAPPING["dbrx"]
+    config = kind(d_model=WIDTH, ffn_config={"ffn_hidden_size": INNER, "hidden_size": WIDTH, "moe_num_experts": 4})
     return config.ffn_config
 
 
 def longcat() -> Any:
-    return CONFIG_MAPPING["longcat_flash"](
-        hidden_size=WIDTH, expert_ffn_hidden_size=INNER, n_routed_experts=EXPERTS, zero_expert_num=3
-    )
+    kind: Any = CONFIG_MAPPING["longcat_flash"]
+    return kind(hidden_size=WIDTH, expert_ffn_hidden_size=INNER, n_routed_experts=EXPERTS, zero_expert_num=3)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,9 @@ class Nest:
     def open(self, axes: list[Axis], work: int) -> list[str]:
         """Open loops over all axes; the names of their counters. `work`: elements touched in one outermost turn."""
         names: list[str] = []
+        if not axes:  # a block, for the names of values
+            self.add("{")
+            self.depth += 1
         for number, axis in enumerate(axes):
             name = f"i{number}" if axis.size.is_static else "t"
             if not names and not axis.size.is_static:
@@ -82,6 +85,9 @@ class Nest:
         return names
 
     def close(self, axes: list[Axis]) -> None:
+        if not axes:
+            self.depth -= 1
+            self.add("}")
         for number in reversed(range(len(axes))):
             self.depth -= 1
             parallel = number == 0 and not axes[0].size.is_static
