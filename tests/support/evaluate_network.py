@@ -157,6 +157,11 @@ def gated_mlp(
     return _activate(a["activation"], g) * u
 
 
+def _experts(node: ir.Node, a: dict[str, Any], _: Any, *inputs: Any) -> Any:
+    schema = operations()[node.op_type]
+    return schema.reference(*inputs, *[None] * (9 - len(inputs)), attributes=schema.parse(a))
+
+
 def _skip_rms_norm(n: Any, a: Any, t: Any, x: Array, skip: Array, weight: Any = None) -> tuple[Array, Array]:
     return rms_norm(n, {"offset": 0.0, **a}, t, x + skip, weight), x + skip
 
@@ -227,6 +232,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "RotaryEmbedding": rotary,
     "Linear": linear,
     "GatedMLP": gated_mlp,
+    "Experts": _experts,
     "Reshape": _reshape,
     "Expand": _expand,
     "Slice": _slice,
