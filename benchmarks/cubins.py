@@ -13,11 +13,11 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import triton
 
@@ -59,6 +59,9 @@ class Case:
     node: str
     variant: str
     kernel: Specialization
+
+
+Compiled = tuple[Case, dict[str, Any], Path]
 
 
 def view(name: str, *sizes: Dim, dtype: DType = DType.F32) -> View:
@@ -141,27 +144,50 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sm", default=",".join(map(str, CAPABILITIES)), help="compute capabilities")
     parser.add_argument("--only", default="", help="nodes whose name holds this")
+    parser.add_argument("--summary", action="store_true", help="a line a node: registers, shared KB, spilled bytes")
     parser.add_argument("--candidates", action="store_true", help="also kernels that only a timing could choose")
     arguments = parser.parse_args()
-    spilling = 0
+    capabilities = [int(sm) for sm in arguments.sm.split(",")]
+    found = {sm: compiled(cases(sm, arguments.only, candidates=arguments.candidates)) for sm in capabilities}
+    (show_summary if arguments.summary else show_kernels)(found)
+    spilling = sum(facts["local"] > 0 for kernels in found.values() for _, facts, _ in kernels)
+    print(f"\n{spilling} of {sum(map(len, found.values()))} kernels use local memory.", file=sys.stderr)
+
+
+def compiled(found: Iterable[Case]) -> list[Compiled]:
+    """What the table of launches says of each, and its cubin."""
+    kept = [(case, case.kernel.key(compiler_name())) for case in found]
+    folders = start_compiling({key: case.kernel for case, key in kept}).wait()
+    return [(case, json.loads((folders[key] / FACTS).read_text()), folders[key] / CUBIN) for case, key in kept]
+
+
+def show_kernels(found: dict[int, list[Compiled]]) -> None:
     print("| sm | node | kernel | registers | shared KB | local bytes | matrix instructions |")
     print("| ---: | --- | --- | ---: | ---: | ---: | --- |")
-    for sm in map(int, arguments.sm.split(",")):
-        found = list(cases(sm, arguments.only, candidates=arguments.candidates))
-        keys = [case.kernel.key(compiler_name()) for case in found]
-        folders = start_compiling({key: case.kernel for key, case in zip(keys, found, strict=True)}).wait()
-        for key, case in zip(keys, found, strict=True):
-            facts = json.loads((folders[key] / FACTS).read_text())
-            instructions = ", ".join(matrix_instructions(folders[key] / CUBIN))
+    for sm, kernels in found.items():
+        for case, facts, cubin in kernels:
             shared = facts["shared"] / 1024
-            spilling += facts["local"] > 0
             too_large = " (too large)" if shared > SHARED_KB[sm] else ""
             print(
                 f"| {sm} | {case.node} | {case.variant} | {facts['registers']} | {shared:.0f}{too_large} | "
-                f"{facts['local']} | {instructions} |",
+                f"{facts['local']} | {', '.join(matrix_instructions(cubin))} |",
                 flush=True,
             )
-    print(f"\n{spilling} kernels use local memory.", file=sys.stderr)
+
+
+def show_summary(found: dict[int, list[Compiled]]) -> None:
+    """Of each node's kernels the most registers, the most KB of shared memory, and the most bytes spilled."""
+    print(f"| node | {' | '.join(f'sm_{sm}' for sm in found)} |")
+    print("| --- |" + " ---: |" * len(found))
+    for node in dict.fromkeys(case.node for kernels in found.values() for case, _, _ in kernels):
+        cells = []
+        for kernels in found.values():
+            of_node = [facts for case, facts, _ in kernels if case.node == node]
+            registers, shared, local = (
+                max(facts[name] for facts in of_node) for name in ("registers", "shared", "local")
+            )
+            cells.append(f"{registers}, {shared / 1024:.0f}, {local}")
+        print(f"| {node} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":
