@@ -104,17 +104,20 @@ def _require_finite_buffers(model: nn.Module) -> None:
             )
 
 
-def _fill_buffers(module: nn.Module, owner: Any) -> None:
+def _fill_buffers(module: nn.Module, owner: Any) -> bool:
     """Give meta buffers their values, the way Transformers does when it loads a checkpoint: the model that a module
-    belongs to (`owner`, or a model inside it) initialises it."""
+    belongs to (`owner`, or a model inside it) initialises it, and afterwards itself, which may set buffers of layers.
+    Whether there were any."""
     owner = module if hasattr(module, "_init_weights") else owner
     empty = {name: buffer for name, buffer in module._buffers.items() if buffer is not None and buffer.is_meta}
     for name, buffer in empty.items():
         module._buffers[name] = torch.zeros_like(buffer, device="cpu")
     if empty:
         owner._init_weights(module)
-    for child in module.children():
-        _fill_buffers(child, owner)
+    inside = [_fill_buffers(child, owner) for child in module.children()]
+    if any(inside) and module is owner:
+        owner._init_weights(module)
+    return bool(empty) or any(inside)
 
 
 def fake_parameters(model: nn.Module) -> FakeTensorMode:

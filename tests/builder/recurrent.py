@@ -64,7 +64,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "num_heads": 4, "head_dim": 32, "expand": 2, "state_size": 12, "n_groups": 2, "chunk_size": 4,
     },
     "bamba": MAMBA2 | {"attn_layer_indices": [1]},
-    "falcon_h1": MAMBA2 | {"mamba_d_ssm": 128},
+    "falcon_h1": MAMBA2 | {"mamba_d_ssm": 128, "ssm_multipliers": [1.5, 0.9, 1.1, 1.2, 0.8]},
     "granitemoehybrid": MAMBA2 | {"layer_types": ["mamba", "attention"]},
     "nemotron_h": {
         "layers_block_type": ["mamba", "attention", "mlp"], "mamba_num_heads": 4, "mamba_head_dim": 32,
@@ -99,7 +99,7 @@ def idle(model: Any) -> list[str]:
         if any(part in name for part in ("A_log", ".D", "dt_bias", "conv")):
             kept = tensor.detach().clone()
             with torch.no_grad():
-                tensor.mul_(0.5)
+                tensor.add_(1.0)
                 if distance(logits_of(model, SEQUENCES[0]), expected) < 10 * FP32_BAR:
                     found.append(name)
                 tensor.copy_(kept)

@@ -50,10 +50,9 @@ struct StateSpace {
       const float *const b = in.b.at(t, head / (H / G)), *const c = in.c.at(t, head / (H / G));
       const float* const x = in.x.at(t, head) + first;
       float* const y = in.y.at(t, head) + first;
-      int row = 0;
-      for (; row + kRows <= kRowsAPart; row += kRows)
-        advance<kRows>(h + row * N, x + row, y + row, b, c, decay, dt, skip);
-      for (; row < kRowsAPart; ++row) advance<1>(h + row * N, x + row, y + row, b, c, decay, dt, skip);
+      constexpr int kRest = kRowsAPart % kRows, kEnd = kRowsAPart - kRest;
+      for (int row = 0; row < kEnd; row += kRows) advance<kRows>(h + row * N, x + row, y + row, b, c, decay, dt, skip);
+      if constexpr (kRest > 0) advance<kRest>(h + kEnd * N, x + kEnd, y + kEnd, b, c, decay, dt, skip);
     }
   }
 
