@@ -90,6 +90,7 @@ def compile_engine(
                     reference = make_reference(weights, planned.program.vocab_size, max_seq_len, progress)
             with report.time("compile"), progress.task("compile"):
                 compilation.wait()
+            report.notes += planned.notes()
         finally:
             if compilation is not None:
                 compilation.cancel()

@@ -114,7 +114,7 @@ def save_network(network: "Network", program: Program, path: Path) -> None:
     for plain in program.plain_weights:
         for name in derived.parameters_of(plain.source):
             places.setdefault(name, (plain.buffer.offset, plain.buffer.row_size * (2 if plain.bf16 else 4)))
-    for weight in program.linear_weights:
+    for weight in program.packed_weights:
         for name in (name for source in weight.sources for name in derived.parameters_of(source)):
             places[name] = (weight.offset, weight.nbytes)
     graph = network.model.graph

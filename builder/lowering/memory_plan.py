@@ -21,11 +21,11 @@ class Lifetime:
         return self.first <= other.last and other.first <= self.last
 
 
-def align(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+def align(nbytes: int, alignment: int = ALIGNMENT) -> int:
+    return -(-nbytes // alignment) * alignment
 
 
-def place(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
+def place(lifetimes: list[Lifetime], alignment: int = ALIGNMENT) -> tuple[list[int], int]:
     """Byte offsets of all, and the arena's size.
 
     Greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020): the largest
@@ -36,13 +36,15 @@ def place(lifetimes: list[Lifetime]) -> tuple[list[int], int]:
     for index in sorted(range(len(lifetimes)), key=lambda i: (-lifetimes[i].nbytes, lifetimes[i].first, i)):
         item = lifetimes[index]
         taken = sorted(
-            (offsets[other], offsets[other] + align(lifetimes[other].nbytes))
+            (offsets[other], offsets[other] + align(lifetimes[other].nbytes, alignment))
             for other in placed
             if lifetimes[other].meets(item)
         )
-        offsets[index] = best_gap(taken, align(item.nbytes))
+        offsets[index] = best_gap(taken, align(item.nbytes, alignment))
         placed.append(index)
-    total = max((offset + align(item.nbytes) for offset, item in zip(offsets, lifetimes, strict=True)), default=0)
+    total = max(
+        (offset + align(item.nbytes, alignment) for offset, item in zip(offsets, lifetimes, strict=True)), default=0
+    )
     return offsets, total
 
 
@@ -57,7 +59,7 @@ def best_gap(taken: list[tuple[int, int]], nbytes: int) -> int:
     return best if best >= 0 else end
 
 
-def plan_memory(program: Program, max_num_tokens: int, max_rows: int) -> None:
+def plan_memory(program: Program, max_num_tokens: int, max_rows: int, alignment: int = ALIGNMENT) -> None:
     """Set the offset of every arena buffer and `arena_bytes`. The logits stay alive to the end of the step."""
     spans: dict[Buffer, list[int]] = {}
     for index, call in enumerate(program.calls):
@@ -68,7 +70,7 @@ def plan_memory(program: Program, max_num_tokens: int, max_rows: int) -> None:
         spans[program.logits.buffer].append(len(program.calls))
     units = {Symbol.ONE: 1, Symbol.TOKENS: max_num_tokens, Symbol.ROWS: max_rows}
     lifetimes = [Lifetime(min(s), max(s), b.row_bytes * units[b.symbol]) for b, s in spans.items()]
-    offsets, program.arena_bytes = place(lifetimes)
+    offsets, program.arena_bytes = place(lifetimes, alignment)
     for buffer, offset in zip(spans, offsets, strict=True):
         buffer.offset = offset
     program.buffers = list(spans)

@@ -39,6 +39,7 @@ class LinearWeight:
     `active` of them.
     `stored`: the same matrices in the integers or FP8 that the checkpoint holds, if the kernels take them as they are.
     `dequantized`: why they do not, if it holds any. `input_scale`: of inputs whose activation scheme is static.
+    `is_packed`: it lies in weights.bin; otherwise the target keeps its `nbytes` in files of its own.
     """
 
     sources: tuple[ir.Value, ...]
@@ -51,6 +52,7 @@ class LinearWeight:
     dequantized: str = ""
     count: int = 1
     active: int = 1
+    is_packed: bool = True
     offset: int = -1
     nbytes: int = -1
 
@@ -242,6 +244,11 @@ class Program:
     vocab_size: int = 0
     arena_bytes: int = 0
     weights_bytes: int = 0
+
+    @property
+    def packed_weights(self) -> list[LinearWeight]:
+        """The linear weights that lie in weights.bin."""
+        return [weight for weight in self.linear_weights if weight.is_packed]
 
     @property
     def groups(self) -> list[CacheGroup]:

@@ -2,7 +2,7 @@
 
 import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import ml_dtypes
@@ -34,7 +34,7 @@ def plan_weights(program: Program, layout_of: LayoutOf) -> None:
     for weight in program.plain_weights:
         weight.buffer.offset = offset
         offset += align(weight.nbytes)
-    for weight in program.linear_weights:
+    for weight in program.packed_weights:
         weight.offset, weight.nbytes = offset, layout_of(weight).nbytes * weight.count
         offset += align(weight.nbytes)
     program.weights_bytes = max(offset, 64)
@@ -58,7 +58,7 @@ def write_weights(
             for weight in program.plain_weights:
                 _write_plain(weight, _region(mapped, weight.buffer.offset, weight.nbytes), read)
                 task.advance(align(weight.nbytes))
-            for weight in program.linear_weights:
+            for weight in program.packed_weights:
                 _write_linear(weight, layout_of(weight), _region(mapped, weight.offset, weight.nbytes), read)
                 _release(mapped, weight.offset, weight.nbytes)
                 task.advance(align(weight.nbytes))
@@ -86,8 +86,13 @@ def _release(mapped: mmap.mmap, offset: int, nbytes: int) -> None:
 
 def _write_linear(weight: LinearWeight, layout: PackedLayout, out: np.ndarray, read: Read) -> None:
     for expert, part in enumerate(out.reshape(weight.count, layout.nbytes)):
-        sources = weight.stored or [_rows_of(source, weight, expert, read) for source in weight.sources]
+        sources = matrices_of(weight, expert, read)
         layout.pack(sources[0], part, *sources[1:])
+
+
+def matrices_of(weight: LinearWeight, expert: int, read: Read) -> Sequence[Rows]:
+    """The matrices of a weight, or of one of its experts: as the checkpoint stores them, or else rounded."""
+    return weight.stored or [_rows_of(source, weight, expert, read) for source in weight.sources]
 
 
 def _rows_of(source: ir.Value, weight: LinearWeight, expert: int, read: Read) -> Rows:

@@ -69,6 +69,10 @@ class Plan(ABC):
     def tactics(self) -> "list[Tactic]":
         """The kernels of fused operations that come in several variants."""
 
+    def notes(self) -> list[str]:
+        """What the report says of the target's part, once it is compiled and packed."""
+        return []
+
     @property
     def max_logits_rows(self) -> int:
         """Rows of logits that a step may keep."""

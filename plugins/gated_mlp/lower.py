@@ -8,6 +8,8 @@ import onnx_ir as ir
 from ...builder.lowering.kernels import Kernel
 from ...builder.lowering.lowering import Lowering
 from ...builder.lowering.nodes import parsed, path_of
+from ...builder.lowering.program import LinearWeight
+from ...builder.lowering.program_weights import ProgramWeights
 from ...builder.lowering.views import View
 from ..linear.lower import MatrixProduct
 
@@ -29,14 +31,14 @@ def kernels(call: type[GatedMlp]) -> tuple[Kernel, ...]:
 
 
 def _lower(call: type[GatedMlp], lowering: Lowering, node: ir.Node) -> None:
-    (x, gate, up, gate_bias, up_bias), attributes = parsed(node)
+    (x, _, _, gate_bias, up_bias), attributes = parsed(node)
     values, weights, out = lowering.values, lowering.weights, node.outputs[0]
     rows = values.matrix(values.view(x))
     y = values.new(out)
     made = call(
         name=path_of(node),
         x=rows,
-        weight=weights.linear([weights.matrix(gate), weights.matrix(up)]),
+        weight=weight_of(weights, node),
         gate_bias=weights.optional_view(gate_bias),
         up_bias=weights.optional_view(up_bias),
         activation=attributes.activation,
@@ -46,3 +48,9 @@ def _lower(call: type[GatedMlp], lowering: Lowering, node: ir.Node) -> None:
     made.allocate(values)
     values.emit(made)
     values.assign(out, y)
+
+
+def weight_of(weights: ProgramWeights, node: ir.Node) -> LinearWeight:
+    """Gate and up of a node, in the scheme that its layer gets."""
+    (_, gate, up, *_), _ = parsed(node)
+    return weights.linear([weights.matrix(gate), weights.matrix(up)])

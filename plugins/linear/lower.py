@@ -11,6 +11,7 @@ from ...builder.lowering.kernels import Kernel
 from ...builder.lowering.lowering import Lowering
 from ...builder.lowering.nodes import int_attribute, parsed, path_of
 from ...builder.lowering.program import LinearWeight
+from ...builder.lowering.program_weights import ProgramWeights
 from ...builder.lowering.views import View
 from ...builder.lowering.work import Work
 from ...builder.passes.head import makes_logits
@@ -53,13 +54,10 @@ def kernels(call: type[Linear]) -> tuple[Kernel, ...]:
 
 
 def _lower(call: type[Linear], lowering: Lowering, node: ir.Node) -> None:
-    (x, weight, bias, residual), attributes = parsed(node)
+    (x, _, bias, residual), attributes = parsed(node)
     values, weights, out = lowering.values, lowering.weights, node.outputs[0]
     rows = values.matrix(values.view(x))
-    transposed = bool(attributes.transposed)
-    packed = weights.linear(
-        [weights.matrix(weight)], transposed=transposed, is_head=makes_logits(out), is_router=is_router(out)
-    )
+    packed = weight_of(weights, node)
     y = values.new(out)
     made = call(
         name=path_of(node),
@@ -74,6 +72,18 @@ def _lower(call: type[Linear], lowering: Lowering, node: ir.Node) -> None:
     made.allocate(values)
     values.emit(made)
     values.assign(out, y)
+
+
+def weight_of(weights: ProgramWeights, node: ir.Node) -> LinearWeight:
+    """The weight of a node, in the scheme that its layer gets."""
+    (_, weight, *_), attributes = parsed(node)
+    out = node.outputs[0]
+    return weights.linear(
+        [weights.matrix(weight)],
+        transposed=bool(attributes.transposed),
+        is_head=makes_logits(out),
+        is_router=is_router(out),
+    )
 
 
 def head_of(lowering: Lowering, weight: ir.Value) -> LinearWeight | None:

@@ -43,7 +43,8 @@ class CudaProgram:
         plan_memory(self.program, config.max_num_tokens, config.max_batch_size)
         plan_weights(self.program, layout_of)
         self.context = context_of(self.program, config, sm, MAX_SEQ_LEN)
-        self.kernels, self.launches = schedule(self.program, self.context, "interpreter")
+        self.kernels, launches = schedule(self.program, self.context, "interpreter")
+        self.launches = [launch for launch in launches if isinstance(launch, PlannedLaunch)]
         write_weights(folder / "weights.bin", self.program, layout_of, parameters.__getitem__)
         limits = Limits(
             max_batch_size=config.max_batch_size, max_num_tokens=config.max_num_tokens, max_seq_len=MAX_SEQ_LEN

@@ -38,6 +38,8 @@ class EmulatedGpu:
             getattr(self._library, f"emulated_{name}").restype = ctypes.c_long
         self._kernels: dict[bytes, tuple[Any, dict[str, Any]]] = {}
         self.error: BaseException | None = None
+        self.others: dict[bytes, tuple[int, Callable[[list[int]], None]]] = {}
+        """Images that are no kernels of Triton's: how many parameters they have, and what runs them on the values."""
         self.watch: Callable[[], None] | None = None  # called as a launch runs
         self.milliseconds: Callable[[dict[str, Any]], float] | None = None
         """Of a launch, by what its kernel was specialised for; then nothing is computed. Else nothing takes time."""
@@ -89,10 +91,16 @@ class EmulatedGpu:
         return self._kernels[image]
 
     def _count(self, image: bytes) -> int:
+        if image in self.others:
+            return self.others[image][0]
         _, job = self._kernel(image)
         return sum(kind != "constexpr" for kind in job["signature"].values()) + _SCRATCH
 
     def _launch(self, image: bytes, entry: bytes, grid: Any, threads: int, values: Any) -> float:
+        if image in self.others:
+            number, run = self.others[image]
+            run(values[:number])
+            return 0.0
         kernel, job = self._kernel(image)
         assert entry.decode() == job["function"]
         assert threads == 32 * job["num_warps"]

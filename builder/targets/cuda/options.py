@@ -28,6 +28,12 @@ class CudaOptions(TargetOptions):
         description="Take only kernels that add up in the same order, so that a request's output is the same bit for "
         "bit whatever shares its batch.",
     )
+    dense: Literal["triton", "tensorrt", "auto"] = Field(
+        default="triton",
+        description="What computes linear layers and what lies between them: Triton's kernels, or TensorRT where it "
+        "can, and then a request's output may depend on the others; auto is tensorrt where it is installed and builds "
+        "for --sm.",
+    )
 
 
 OPTIONS = CudaOptions

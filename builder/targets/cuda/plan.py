@@ -30,6 +30,9 @@ from .greedy import add_greedy_call
 from .narrow import narrow
 from .options import CudaOptions
 from .schedule import PlannedLaunch, context_of, schedule
+from .segments.call import segment_kernel
+from .segments.plans import Segments, cut_for
+from .segments.tensorrt import TensorRt
 from .source.call import Context, CudaCall, Picks
 from .specialize import Specialization
 from .timing import timed_picks
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 TABLE = "launches.json"
 SAMPLER = "cuda/sampler.so"
+ALIGNMENT = 256
+"""Bytes: what the driver aligns memory to, and TensorRT may take its tensors for."""
 
 
 @dataclass(frozen=True)
@@ -77,9 +82,10 @@ class CudaPlan(Plan):
     context: Context
     picks: Picks
     kernels: dict[str, Specialization]
-    launches: tuple[PlannedLaunch, ...]
+    launches: tuple[PlannedLaunch | table.SegmentRun, ...]
     logits: int
     tokens: int
+    segments: Segments | None = None
 
     @property
     def folder(self) -> str:
@@ -93,12 +99,18 @@ class CudaPlan(Plan):
 
     def pack(self, folder: Path, read: Read, progress: Progress) -> None:
         write_weights(folder / WEIGHTS, self.program, layout_of_weight, read, progress)
+        if self.segments is not None:
+            self.segments.build(self.program, folder / self.folder, read, progress)
 
     def tactics(self) -> list[Tactic]:
         calls = (call for call in self.program.calls if isinstance(call, CudaCall))
         return [tactic for call in calls if (tactic := call.tactic(self.context, self.picks)) is not None]
 
+    def notes(self) -> list[str]:
+        return [] if self.segments is None else self.segments.notes()
+
     def facts(self) -> CudaFacts:
+        segments = self.segments if self.segments is not None and self.segments.names else None
         return CudaFacts(
             name="cuda",
             weights=WEIGHTS,
@@ -110,7 +122,10 @@ class CudaPlan(Plan):
             arena_bytes=self.program.arena_bytes,
             compiler=compiler_name(),
             cuda=assembler_version(self.context.sm),
-            batch_invariant=self.context.batch_invariant,
+            batch_invariant=self.context.batch_invariant and segments is None,
+            tensorrt="" if segments is None else str(segments.engine),
+            plans=() if segments is None else tuple(f"{self.folder}/{name}" for name in segments.names),
+            plans_bytes=0 if segments is None else segments.device_bytes(),
         )
 
     def launch_table(self, made: tuple[table.Kernel, ...]) -> table.LaunchTable:
@@ -118,6 +133,8 @@ class CudaPlan(Plan):
         numbers = {key: number for number, key in enumerate(self.kernels)}
         launches = tuple(
             table.Launch(item.node, numbers[item.kernel], item.grid, item.arguments, item.when)
+            if isinstance(item, PlannedLaunch)
+            else item
             for item in self.launches
         )
         return table.LaunchTable(made, launches, self.logits, self.tokens)
@@ -156,18 +173,25 @@ def plan(
     stored: Stored | None = None,
     kv_scales: Mapping[str, KvScales] | None = None,
     device: Device | None = None,
+    tensorrt: TensorRt | None = None,
 ) -> CudaPlan:
     """Lower `network`, give every buffer and weight its place, choose kernels, and list the launches of a step.
 
-    `device`: of that compute capability, where candidates are to be timed.
+    `device`: of that compute capability, where candidates are to be timed. `tensorrt`: what computes segments, if
+    anything but our own kernels.
     """
     options = config.target
     assert isinstance(options, CudaOptions)
     _require_kernels(network)
-    program = lower(network, config, kernels("cuda"), stored, kv_scales)
+    found_kernels, segments = kernels("cuda"), None
+    if tensorrt is not None:
+        segments = cut_for(tensorrt, network, config, sm, stored)
+        network = segments.cut.network
+        found_kernels = [*found_kernels, segment_kernel(segments.cut.segments, str(tensorrt), segments.setting)]
+    program = lower(network, config, found_kernels, stored, kv_scales)
     tokens = add_greedy_call(program)
     narrow(program)
-    plan_memory(program, config.max_num_tokens, config.max_batch_size)
+    plan_memory(program, config.max_num_tokens, config.max_batch_size, ALIGNMENT)
     plan_weights(program, layout_of_weight)
     context = context_of(program, config, sm, max_seq_len, batch_invariant=options.batch_invariant)
     cache = TimingCache(Path(options.timing_cache) if options.timing_cache else None)
@@ -175,4 +199,4 @@ def plan(
     found, launches = schedule(program, context, compiler_name(), picks)
     assert program.logits is not None
     places = program.logits.buffer.offset, tokens.buffer.offset
-    return CudaPlan(program, config, max_seq_len, context, picks, found, launches, *places)
+    return CudaPlan(program, config, max_seq_len, context, picks, found, launches, *places, segments)

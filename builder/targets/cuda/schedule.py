@@ -6,9 +6,13 @@ from dataclasses import dataclass
 from ....runtime.executors.cuda import launches as table
 from ...build_options import BuildConfig
 from ...lowering.program import Call, Program
+from .segments.call import SegmentCall
+from .segments.export import row_sizes
+from .segments.plans import plan_name
 from .source import loops
 from .source.call import Choice, Context, CudaCall, Launch, Picks
-from .specialize import Specialization, specialize
+from .source.launch import COUNTS
+from .specialize import Specialization, argument_of, specialize
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,15 @@ def context_of(
 
 def schedule(
     program: Program, context: Context, compiler: str, picks: Picks | None = None
-) -> tuple[dict[str, Specialization], tuple[PlannedLaunch, ...]]:
+) -> tuple[dict[str, Specialization], tuple[PlannedLaunch | table.SegmentRun, ...]]:
     """Kernels by key, and launches, of a program whose buffers and weights have their places."""
     picks, groups = picks or Picks(context.sm), groups_of(program)
     found: dict[str, Specialization] = {}
-    planned = []
+    planned: list[PlannedLaunch | table.SegmentRun] = []
     for call in program.calls:
+        if isinstance(call, SegmentCall):
+            planned.append(_segment_run(call))
+            continue
         for item in items_of(call, context):
             for launch in picks.of(item).candidate.launches if isinstance(item, Choice) else (item,):
                 kernel, arguments = specialize(launch, context, groups)
@@ -72,3 +79,14 @@ def items_of(call: Call, context: Context) -> Iterator[Launch | Choice]:
 def groups_of(program: Program) -> dict[int, int]:
     """Cache layer -> cache group."""
     return {layer.index: number for number, group in enumerate(program.groups) for layer in group.layers}
+
+
+def _segment_run(call: SegmentCall) -> table.SegmentRun:
+    inputs, outputs = (
+        tuple(
+            table.Tensor(f"{side}_{number}", argument_of(view), tuple(row_sizes(view)))
+            for number, view in enumerate(views)
+        )
+        for side, views in (("input", call.inputs), ("output", call.outputs))
+    )
+    return table.SegmentRun(call.name, plan_name(call.segment), COUNTS[call.segment.symbol], inputs, outputs)

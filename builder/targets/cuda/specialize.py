@@ -77,9 +77,9 @@ def _argument(value: Any, context: Context, groups: Mapping[int, int]) -> tuple[
         case Count():
             return Argument(Home.COUNT, name=value.value), "i32"
         case Typed():
-            return _view(value.view), value.type
+            return argument_of(value.view), value.type
         case View():
-            return _view(value), _TYPES[value.dtype]
+            return argument_of(value), _TYPES[value.dtype]
         case PlainWeight():
             return Argument(Home.WEIGHTS, value.buffer.offset), "*bf16" if value.bf16 else _TYPES[value.buffer.dtype]
         case WeightPart():
@@ -94,7 +94,8 @@ def _argument(value: Any, context: Context, groups: Mapping[int, int]) -> tuple[
     raise TypeError(f"{value!r} is no argument of a kernel")
 
 
-def _view(view: View) -> Argument:
+def argument_of(view: View) -> Argument:
+    """A pointer to the first element of a view."""
     offset = view.offset * view.dtype.nbytes
     if view.buffer.home is views.Home.INPUT:
         return Argument(Home.INPUT, offset, view.buffer.name)

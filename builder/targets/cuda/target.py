@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ....errors import BuildError, EngineError, ToolchainError
 from ....extras import install_command
 from ....runtime.executors.cuda.device import Device, find_device
+from ....runtime.executors.cuda.segments import PACKAGES
 from ....runtime.manifest import Manifest
 from ....units import shown_size
 from ...build_options import BuildConfig
@@ -20,14 +22,19 @@ if TYPE_CHECKING:
     from ...lowering.stored_rows import Stored
     from ...network import Network
     from .plan import CudaPlan
+    from .segments.tensorrt import TensorRt
 
 
 @dataclass(frozen=True)
 class CudaHost:
-    """A compute capability to compile for; with the GPU of that kind, where kernels can be timed."""
+    """A compute capability to compile for; with the GPU of that kind, where kernels can be timed.
+
+    `tensorrt`: what computes segments, if not our own kernels alone.
+    """
 
     sm: int
     device: Device | None = None
+    tensorrt: "TensorRt | None" = None
 
     @property
     def title(self) -> str:
@@ -37,7 +44,7 @@ class CudaHost:
     def compiler(self) -> str:
         from .compile import compiler_name
 
-        return compiler_name()
+        return compiler_name() if self.tensorrt is None else f"{compiler_name()}, {self.tensorrt}"
 
     def plan(
         self,
@@ -49,7 +56,7 @@ class CudaHost:
     ) -> "CudaPlan":
         from .plan import plan
 
-        return plan(network, config, self.sm, max_seq_len, stored, kv_scales, self.device)
+        return plan(network, config, self.sm, max_seq_len, stored, kv_scales, self.device, self.tensorrt)
 
 
 class CudaTarget:
@@ -61,7 +68,8 @@ class CudaTarget:
             raise ToolchainError(f"kernels for NVIDIA GPUs are compiled by Triton, which is not installed: {advice}")
         require_compiler()
         sm = choose_sm(options, runs_here=runs_here)
-        return CudaHost(sm, _device_to_time_on(sm) if options.tactics == "auto" else None)
+        device = _device_of(sm)
+        return CudaHost(sm, device if options.tactics == "auto" else None, choose_tensorrt(options, sm, device))
 
     def machine(self) -> str:
         try:
@@ -83,6 +91,10 @@ class CudaTarget:
 
             names = ", ".join(f"sm_{sm}" for sm in COMPUTE_CAPABILITIES)
             yield Finding("Triton", f"{compiler_name()}, compiles for {names}", needed_to="build")
+
+        found = [f"{package} {version(package)}" for package in PACKAGES if find_spec(package) is not None]
+        advice = "" if found else f"for --dense tensorrt: {install_command('tensorrt')}"
+        yield Finding("TensorRT", ", ".join(found) or "none", True, advice)
 
     def ceilings(self, engine: Manifest | None = None) -> Ceilings:
         raise BuildError("the ceilings of a GPU are not measured yet")
@@ -122,13 +134,30 @@ def choose_sm(options: CudaOptions, *, runs_here: bool) -> int:
     return int(options.sm)
 
 
-def _device_to_time_on(sm: int) -> Device | None:
+def _device_of(sm: int) -> Device | None:
     """This machine's GPU, if it is of that compute capability."""
     try:
         device = find_device()
     except EngineError:
         return None
     return device if device.sm == sm else None
+
+
+def choose_tensorrt(options: CudaOptions, sm: int, device: Device | None) -> "TensorRt | None":
+    """The TensorRT that `--dense` asks for; `device`: this machine's GPU, if it is of that compute capability.
+
+    Raises ToolchainError where it is asked for and cannot build here.
+    """
+    if options.dense == "triton":
+        return None
+    from .segments.tensorrt import find_tensorrt
+
+    try:
+        return find_tensorrt(sm, None if device is None else device.sm)
+    except ToolchainError:
+        if options.dense == "tensorrt":
+            raise
+        return None
 
 
 def _describe(device: Device) -> str:

@@ -11,6 +11,7 @@ from .device import Device, find_device, shown_version
 from .executor import CudaExecutor
 from .facts import CudaFacts, cuda_facts
 from .resources import Resources
+from .segments import check_tensorrt
 
 FACTS = CudaFacts
 _DEFAULT_SHARE = 0.9
@@ -31,12 +32,15 @@ def check_machine(path: Path, manifest: Manifest) -> None:
             f"{device.shown_driver}; install a driver for CUDA {facts.cuda // 1000}, or rebuild with an older "
             f"triton: {rebuild}"
         )
+    if facts.tensorrt:
+        check_tensorrt(facts.tensorrt, path, rebuild)
 
 
 def describe(target: CudaFacts) -> dict[str, str]:
     return {
         "compute capability": f"{target.sm / 10:.1f}",
         "kernels": f"{len(target.cubins)}, by {target.compiler} for drivers of CUDA {target.cuda // 1000} or newer",
+        **({"segments": f"{len(target.plans)}, by {target.tensorrt}"} if target.plans else {}),
         "batch invariance": "a request's output never depends on the others" if target.batch_invariant else "none",
     }
 
@@ -54,11 +58,12 @@ def cache_memory(target: CudaFacts, utilization: float | None) -> tuple[int, str
             f"{device.name}, but {shown_size(free)} are free: end what else uses the GPU, lower memory_utilization to "
             f"{int(100 * free / device.memory) / 100:g}, or size the cache by kv_cache_memory"
         )
-    left = wanted - target.weights_bytes - target.arena_bytes
+    weights = target.weights_bytes + target.plans_bytes
+    left = wanted - weights - target.arena_bytes
     return (
         left,
         f"what memory_utilization {share:g} of the {shown_size(device.memory)} of {device.name} leaves beside "
-        f"{shown_size(target.weights_bytes)} of weights and {shown_size(target.arena_bytes)} of activations",
+        f"{shown_size(weights)} of weights and {shown_size(target.arena_bytes)} of activations",
     )
 
 

@@ -71,7 +71,7 @@ class CudaExecutor:
             self._host_tokens = resources.pinned(4 * limits.max_logits_rows)
             self._rows = HostRows(limits.max_logits_rows, self._vocab_size, resources)
             memories = Memories(self._arena, self._weights, caches, self._device_inputs, self._inputs[0].arrays)
-            self._launches = PreparedLaunches(table, path / facts.launches, memories, resources)
+            self._launches = PreparedLaunches(table, path / facts.launches, memories, resources, facts.tensorrt)
             _upload_weights(path / facts.weights, self._weights, resources)
             threads = physical_cores() if threads is None else threads
             self._sampler = Sampler(path / facts.sampler, threads, limits.max_logits_rows, self._vocab_size)
@@ -165,7 +165,7 @@ def _upload_weights(path: Path, address: int, resources: Resources) -> None:
 
 
 def _too_small(device: Device, facts: CudaFacts, caches: int, free: int, error: Exception) -> str:
-    weights, arena = facts.weights_bytes, facts.arena_bytes
+    weights, arena = facts.weights_bytes + facts.plans_bytes, facts.arena_bytes
     parts = f"{shown_size(weights)} of weights, {shown_size(arena)} of activations and {shown_size(caches)} of KV cache"
     return (
         f"{device.name} has no room for the engine ({error}): it needs {shown_size(weights + arena + caches)}: {parts}"

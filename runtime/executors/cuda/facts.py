@@ -14,6 +14,8 @@ class CudaFacts(Target):
 
     `cuda`: the CUDA whose assembler made them, 13000 for 13.0: a driver must know its major version.
     `batch_invariant`: whether a row's results are the same whoever shares its batch.
+    `tensorrt`: what made the `plans` of segments, "package version"; `plans_bytes`: device memory that they may take
+    for weights and activations.
     """
 
     sm: int
@@ -24,9 +26,12 @@ class CudaFacts(Target):
     compiler: str
     cuda: int
     batch_invariant: bool
+    tensorrt: str = ""
+    plans: tuple[str, ...] = ()
+    plans_bytes: int = 0
 
     def files(self) -> tuple[str, ...]:
-        return (*super().files(), self.launches, *self.cubins, self.sampler)
+        return (*super().files(), self.launches, *self.cubins, *self.plans, self.sampler)
 
 
 def cuda_facts(manifest: Manifest) -> CudaFacts:

@@ -8,6 +8,7 @@ from .driver import DriverError, OutOfDeviceMemory, call, constant
 from .launches import Count, Counts
 from .prepared import PreparedLaunches
 from .resources import Resources
+from .segments import NotCaptured
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ class DecodeGraphs:
         if size not in self._graphs and self._has_room:
             try:
                 self._graphs[size] = self._capture(counts)
-            except OutOfDeviceMemory as error:
+            except (OutOfDeviceMemory, NotCaptured) as error:
                 self._has_room = False
                 log.warning("%s: decoding goes on without a CUDA graph for %d requests", error, size)
         if size in self._graphs:
@@ -46,6 +47,7 @@ class DecodeGraphs:
             self._launches.run(counts, self._stream)
 
     def _capture(self, counts: Counts) -> Any:
+        self._launches.before_capture(counts, self._stream)
         mode = constant("CUstreamCaptureMode", "CU_STREAM_CAPTURE_MODE_THREAD_LOCAL")
         call("cuStreamBeginCapture", self._stream, mode)
         try:

@@ -118,11 +118,31 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Tensor:
+    """An input or output of a plan, by its name there; `row`: its sizes after the one that varies."""
+
+    name: str
+    argument: Argument
+    row: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SegmentRun:
+    """One run of a TensorRT engine, whose `plan` lies beside the table, over `count` rows."""
+
+    node: str
+    plan: str
+    count: Count
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
 class LaunchTable:
     """All of a step. `logits` float32 [R, V] and `tokens` int32 [R], the likeliest of each row, lie in the arena."""
 
     kernels: tuple[Kernel, ...]
-    launches: tuple[Launch, ...]
+    launches: tuple[Launch | SegmentRun, ...]
     logits: int
     tokens: int
 
@@ -136,7 +156,9 @@ def read_launches(path: Path) -> LaunchTable:
     data = read_object(path, EngineError, advice)
     try:
         kernels = tuple(Kernel(**kernel) for kernel in data["kernels"])
-        launches = tuple(_launch(launch, len(kernels)) for launch in data["launches"])
+        launches = tuple(
+            _segment(launch) if "plan" in launch else _launch(launch, len(kernels)) for launch in data["launches"]
+        )
         return LaunchTable(kernels, launches, int(data["logits"]), int(data["tokens"]))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise EngineError(f"{path} is no table of launches: {type(error).__name__}: {error}; {advice}") from None
@@ -153,6 +175,14 @@ def _launch(data: Any, num_kernels: int) -> Launch:
         arguments=tuple(_argument(**argument) for argument in data["arguments"]),
         when=None if when is None else When(Count(when["count"]), when["least"], when["most"]),
     )
+
+
+def _segment(data: Any) -> SegmentRun:
+    inputs, outputs = (
+        tuple(Tensor(one["name"], _argument(**one["argument"]), tuple(map(int, one["row"]))) for one in data[side])
+        for side in ("inputs", "outputs")
+    )
+    return SegmentRun(data["node"], data["plan"], Count(data["count"]), inputs, outputs)
 
 
 def _extent(constant: int, terms: Sequence[tuple[str, int, int]]) -> Extent:

@@ -9,8 +9,9 @@ from typing import Any
 from ....errors import EngineError
 from .driver import call, constant
 from .inputs import StepInputs
-from .launches import MAX_GRID, Argument, Count, Counts, Home, Launch, LaunchTable
+from .launches import MAX_GRID, Argument, Count, Counts, Home, Launch, LaunchTable, SegmentRun
 from .resources import Resources
+from .segments import Segment, open_segments
 
 _PLAIN_SHARED = 48 << 10  # bytes of shared memory that a kernel may have unasked
 _SCRATCH = 2  # pointers that Triton adds to a kernel's parameters: null where it needs no scratch memory
@@ -41,9 +42,14 @@ class Memories:
 
 
 class PreparedLaunches:
-    """A table's kernels, loaded, and its launches. Raises EngineError where a file is missing or has no such kernel."""
+    """A table's kernels, loaded, its launches, and its segments, whose plans `tensorrt` made ("package version").
 
-    def __init__(self, table: LaunchTable, path: Path, memories: Memories, resources: Resources) -> None:
+    Raises EngineError where a file is missing or has no such kernel.
+    """
+
+    def __init__(
+        self, table: LaunchTable, path: Path, memories: Memories, resources: Resources, tensorrt: str = ""
+    ) -> None:
         self._counts = (ctypes.c_uint64 * len(Count))()  # read as int32 by kernels; 8 bytes each
         self._slots = {count: ctypes.addressof(self._counts) + 8 * n for n, count in enumerate(Count)}
         self._numbers = {count: n for n, count in enumerate(Count)}
@@ -52,7 +58,13 @@ class PreparedLaunches:
         ]
         self._kept: list[Any] = []  # what parameters point to
         self._launches = []
+        runs = [launch for launch in table.launches if isinstance(launch, SegmentRun)]
+        self._segments = open_segments(runs, tensorrt, path.parent, memories.address, resources)
+        segments = iter(self._segments)
         for launch in table.launches:
+            if isinstance(launch, SegmentRun):
+                self._launches.append(next(segments))
+                continue
             kernel = table.kernels[launch.kernel]
             parameters = self._parameters(launch, memories)
             self._launches.append((launch, functions[launch.kernel], kernel.threads, kernel.shared, parameters))
@@ -61,7 +73,11 @@ class PreparedLaunches:
         """Launch, or capture, all that a step of these counts has."""
         for count, number in self._numbers.items():
             self._counts[number] = counts[count]
-        for launch, function, threads, shared, parameters in self._launches:
+        for item in self._launches:
+            if isinstance(item, Segment):
+                item.run(counts, stream)
+                continue
+            launch, function, threads, shared, parameters = item
             if launch.when is not None and not launch.when.holds(counts):
                 continue
             grid = launch.size(counts)
@@ -70,6 +86,15 @@ class PreparedLaunches:
             if any(size > most for size, most in zip(grid, MAX_GRID, strict=True)):
                 raise EngineError(f"{launch.node}: a grid of {grid} is more than the GPU takes, {MAX_GRID}")
             call("cuLaunchKernel", function, *grid, threads, 1, 1, shared, stream, parameters, 0)
+
+    def before_capture(self, counts: Counts, stream: Any) -> None:
+        """What TensorRT needs before it is captured: to have run in the same shapes, on whatever the arena holds.
+
+        Raises NotCaptured.
+        """
+        for segment in self._segments:
+            segment.run(counts, stream)
+            segment.require_capturable(stream)
 
     def _parameters(self, launch: Launch, memories: Memories) -> int:
         """The address of an array of the addresses of a launch's parameters."""

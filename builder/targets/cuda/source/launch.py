@@ -10,7 +10,7 @@ from ....lowering.program import CacheLayer, LinearWeight, PlainWeight
 from ....lowering.views import View
 
 Constant = int | float | bool | str | None
-_COUNTS = {Symbol.TOKENS: Count.TOKENS, Symbol.ROWS: Count.ROWS}
+COUNTS = {Symbol.TOKENS: Count.TOKENS, Symbol.ROWS: Count.ROWS}
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,12 @@ def tiles(dim: Dim, block: int = 1) -> Extent:
     """How many tiles of `block` cover a size."""
     if dim.is_static:
         return Extent(-(-dim.count // block))
-    return Extent(terms=((_COUNTS[dim.symbol], dim.count, block),))
+    return Extent(terms=((COUNTS[dim.symbol], dim.count, block),))
 
 
 def count(dim: Dim) -> Count:
     """The count that a size is a multiple of. A static size is none: it is a constant of the kernel."""
-    return _COUNTS[dim.symbol]
+    return COUNTS[dim.symbol]
 
 
 def counted(dim: Dim, each: int = 1) -> tuple[dict[str, Count], dict[str, int]]:

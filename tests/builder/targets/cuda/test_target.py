@@ -7,6 +7,7 @@ import pytest
 
 from enginesmith.builder.targets.cuda import target
 from enginesmith.builder.targets.cuda.options import CudaOptions
+from enginesmith.builder.targets.cuda.segments import tensorrt
 from enginesmith.builder.targets.cuda.target import TARGET, choose_sm
 from enginesmith.errors import BuildError, ToolchainError
 from enginesmith.extras import install_command
@@ -61,12 +62,22 @@ def test_without_triton_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, mach
     assert [(finding.name, finding.ok, finding.needed_to) for finding in TARGET.findings()] == [
         ("GPU", False, "run"),
         ("Triton", False, "build"),
+        ("TensorRT", True, None),
     ]
+
+
+def test_auto_is_triton_where_no_tensorrt_builds(monkeypatch: pytest.MonkeyPatch, machine: Machine):
+    machine(None)
+    monkeypatch.setattr(tensorrt, "find_spec", lambda name: None)
+    host = TARGET.check_host(CudaOptions(sm="90", dense="auto"), runs_here=False)
+    assert host.tensorrt is None
+    with pytest.raises(ToolchainError, match="--dense tensorrt needs TensorRT"):
+        TARGET.check_host(CudaOptions(sm="90", dense="tensorrt"), runs_here=False)
 
 
 def test_a_machine_with_all(machine: Machine):
     machine(89)
-    gpu, triton = TARGET.findings()
+    gpu, triton, _ = TARGET.findings()
     assert gpu.value == "A GPU, compute capability 8.9, 25.8 GB, driver for CUDA 13.1"
     assert "sm_100" in triton.value
     assert TARGET.machine() == "sm_89"
