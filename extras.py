@@ -16,12 +16,13 @@ def install_command(extra: str) -> str:
     What was installed from comes from the installation's direct_url.json (PEP 610): a folder, an archive, a repository,
     or an index where there is none. A clone that was never installed is its own folder.
     """
-    from importlib.metadata import PackageNotFoundError, distribution  # slow, and seldom needed
+    from importlib.metadata import distributions  # slow, and seldom needed
 
-    try:
-        said = distribution(_NAME).read_text("direct_url.json")
-    except PackageNotFoundError:
+    # In a clone, Python also finds what setuptools noted in the clone itself, which says nothing of an origin.
+    found = list(distributions(name=_NAME))
+    if not found:
         return _from_folder(_HOME, extra, editable=True)
+    said = next((text for one in found if (text := one.read_text("direct_url.json"))), None)
     if said is None:
         return f"pip install {shlex.quote(f'{_NAME}[{extra}]')}"
     origin: dict[str, Any] = json.loads(said)

@@ -25,7 +25,11 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Any:
                 assert name == "direct_url.json"
                 return None if origin is None else json.dumps(origin)
 
-        monkeypatch.setattr(importlib.metadata, "distribution", lambda _: Distribution())
+        class InTheClone(Distribution):
+            def read_text(self, name: str) -> str | None:
+                return None
+
+        monkeypatch.setattr(importlib.metadata, "distributions", lambda name: iter([InTheClone(), Distribution()]))
 
     return say
 
@@ -61,8 +65,5 @@ def test_from_an_index(installed: Any) -> None:
 
 
 def test_a_clone_that_was_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> Any:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "distribution", absent)
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda name: iter([]))
     assert shlex.split(install_command("serve")) == ["pip", "install", "-e", f"{ROOT}[serve]"]

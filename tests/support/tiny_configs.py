@@ -84,6 +84,7 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     },
     "xlm": {"emb_dim": HIDDEN, "causal": True},
     "zaya": {"num_experts_per_tok": 1, "router_hidden_size": 32},
+    "zamba2": {"attention_hidden_size": 2 * HIDDEN, "attention_head_dim": 2 * HIDDEN // HEADS},
 }  # fmt: skip
 """What a type needs besides, because its default config is none of a model, or because its sizes hang together."""
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from enginesmith.atomic import temporary_folder
 from enginesmith.builder.targets.cpu import toolchain
 from enginesmith.errors import ToolchainError
+from enginesmith.extras import install_command
 from enginesmith.plugins.cpu.isa import Isa
 
 SOURCE = '#include "engine/runtime.h"\nextern "C" __attribute__((visibility("default"))) int answer() { return 42; }\n'
@@ -84,7 +86,7 @@ def test_a_refusal_quotes_the_compiler_and_leaves_nothing(tmp_path: Path, monkey
 def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(toolchain.shutil, "which", lambda name: None)
     monkeypatch.setattr(toolchain, "find_spec", lambda name: None)
-    with pytest.raises(ToolchainError, match=r"apt install g\+\+.*enginesmith\[toolchain\]"):
+    with pytest.raises(ToolchainError, match=r"apt install g\+\+.*" + re.escape(install_command("toolchain"))):
         toolchain.find_compiler()
 
 
