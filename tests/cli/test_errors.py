@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from enginesmith.extras import install_command
+
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 Command = Callable[..., list[str]]
 
@@ -196,7 +198,7 @@ def test_building_without_the_build_extra(
     arguments = command("build", checkpoint, "-o", tmp_path / "out")
     arguments[2] = hide + arguments[2]
     done = subprocess.run(arguments, env=cli_environment, capture_output=True, text=True, check=False)
-    _assert_refused(done, "enginesmith[build]")
+    _assert_refused(done, install_command("build"))
     assert _leftovers(tmp_path) == []
 
 
