@@ -19,7 +19,8 @@ from .scheme import WeightScheme, WeightType
 _RATIOS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7, 0.65, 0.6, 0.55, 0.5)  # of the range that is not clipped
 _COARSE_RATIOS = (1.0, 0.9, 0.8, 0.7, 0.6)
 _STEPS = (15, 14, 13, 12)  # between the ends of an int4 group: all, or those of a grid whose values are not all used
-_LARGEST = (7, 6, 5, 4)  # the same for symmetric grids: integers that the largest weight may become
+_LARGEST = {WeightType.INT4: (7, 6, 5, 4), WeightType.INT8: (127,)}
+"""The same for symmetric grids: integers that the largest weight may become, of whatever sign."""
 _REFITS = 2
 _LARGEST_STEP = float(np.finfo(np.float16).max)
 
@@ -104,10 +105,8 @@ def _candidates(
         cover = np.maximum(high * inverse(highest - zero), low * inverse(lowest - zero))
         for ratio in ratios:
             yield cover * np.float32(ratio), zero
-    if scheme.type is not WeightType.INT4:
-        return
     if scheme.symmetric:
-        for largest in _LARGEST:
+        for largest in _LARGEST[scheme.type]:
             yield np.maximum(high, -low) / np.float32(largest), zeros[0]
     else:
         for steps in _STEPS:
