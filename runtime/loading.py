@@ -36,7 +36,8 @@ def load(path: str | Path, config: RuntimeConfig, *, verify: bool = True) -> Loa
     limits, kv_spec = _limits(manifest.limits, config), manifest.kv_cache
     budget, source = cache_memory(config, manifest.target)
     slots = num_slots(manifest.state, kv_spec, limits, budget, source)
-    blocks = num_blocks(kv_spec, limits, budget - slots * manifest.state.slot_bytes, source)
+    left = f"{source} without {slots} states" if slots else source
+    blocks = num_blocks(kv_spec, limits, budget - slots * manifest.state.slot_bytes, left)
     tokenizer = load_tokenizer(folder.tokenizer)
     if manifest.model.chat_template_error:
         log.warning("%s: %s; chats are refused, prompts work", path, manifest.model.chat_template_error)

@@ -94,3 +94,24 @@ def test_tokens_are_those_of_transformers_preempted_or_not(built: tuple[Path, An
         assert all(output.metrics.num_cached_tokens == 0 for output in outputs)
         assert bool(llm.engine.scheduler.num_preemptions) == bool(groups)
         assert llm.engine.kv.usage == 0
+
+
+def test_states_are_computed_again_after_a_step_that_failed(
+    built: tuple[Path, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Late ones, and after their states have gone on: every sequence is brought back to where it stands."""
+    params = SamplingParams(max_tokens=24, temperature=0, ignore_eos=True)
+    with LLM(built[0]) as llm:
+        expected = [llm.generate([tokens], params)[0].outputs for tokens in SEQUENCES]
+        step, failures = llm.engine.executor.step, 0
+
+        def faulty(slices: list, rows: list) -> None:
+            nonlocal failures
+            step(slices, rows)
+            if len(slices) > 1 and slices[0].stop > len(SEQUENCES[0]) + 8 * (failures + 1):
+                failures += 1
+                raise EngineError("boom")
+
+        monkeypatch.setattr(llm.engine.executor, "step", faulty)
+        assert [output.outputs for output in llm.generate(SEQUENCES, params)] == expected
+        assert failures == 2
