@@ -118,8 +118,14 @@ def preempted(folder: Path) -> tuple[int, bool]:
     params = SamplingParams(temperature=0, max_tokens=NEW_TOKENS, ignore_eos=True)
     with LLM(folder, prefix_cache=False) as llm:
         alone = [llm.generate([tokens], params)[0].outputs[0].token_ids for tokens in SEQUENCES]
-    room = 7 * sum(group.bytes_per_block for group in open_engine(folder).manifest.kv_cache.groups)
-    options: dict[str, Any] = {"capacity_policy": "max_utilization", "prefix_cache": False}
+    manifest = open_engine(folder).manifest
+    states = len(SEQUENCES) * manifest.state.slot_bytes  # which take half of the room at most
+    room = max(7 * sum(group.bytes_per_block for group in manifest.kv_cache.groups) + states, 2 * states)
+    options: dict[str, Any] = {
+        "capacity_policy": "max_utilization",
+        "prefix_cache": False,
+        "max_num_seqs": len(SEQUENCES),
+    }
     with LLM(folder, kv_cache_memory=Bytes(room), **options) as llm:
         outputs = llm.generate(SEQUENCES, params)
     same = all(list(output.outputs[0].token_ids) == list(a) for output, a in zip(outputs, alone, strict=True))
@@ -159,7 +165,7 @@ def check_engine(model_type: str, folder: Path) -> dict[str, Any]:
     return {
         "how": "engine", "class": type(model).__name__, "outcome": "wrong" if wrong else "agrees",
         "reason": ", ".join(wrong), "distance": worst, "spread": float(np.ptp(expected[0])), "notes": notes,
-        "idle": idle(model), "preemptions": preemptions, "cache": caches,
+        "idle": len(idle(model)), "preemptions": preemptions, "cache": caches,
     }  # fmt: skip
 
 

@@ -14,9 +14,8 @@ _HEAD = """\
 # Models
 
 enginesmith has no list of models that it builds: it traces a checkpoint's own Transformers class. This page, written by
-`python tests/builder/families.py`, tells what becomes of {entries} entries of Transformers 5.24's causal language
-models (MODEL_FOR_CAUSAL_LM_MAPPING, which has 196): {counts}.
-The others have not been compared yet; `--how network` goes on with them.
+`python tests/builder/families.py`, tells what becomes of {entries} of the 195 model types that
+Transformers 5.24 has as causal language models (MODEL_FOR_CAUSAL_LM_MAPPING): {counts}.
 
 Each is a tiny random float32 checkpoint, compared with Transformers:
 

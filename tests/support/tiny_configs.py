@@ -49,6 +49,20 @@ _KV_HEADS = (
 )  # fmt: skip
 _LAYERS = ("num_hidden_layers", "n_layer", "num_layers")
 _SPECIAL_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_MAMBA = {"state_size": 12, "conv_kernel": 4, "expand": 2, "time_step_rank": 5}
+_MAMBA2 = {
+    "mamba_d_state": 12, "mamba_n_heads": 4, "mamba_d_head": 32, "mamba_n_groups": 2, "mamba_chunk_size": 4,
+    "mamba_d_conv": 4, "mamba_expand": 2,
+}  # fmt: skip
+_DELTA = {
+    "layer_types": ["linear_attention", "full_attention"], "linear_num_value_heads": 4, "linear_num_key_heads": 2,
+    "linear_key_head_dim": 12, "linear_value_head_dim": 20,
+}  # fmt: skip
+_KIMI = {
+    "num_hidden_layers": 2, "layer_types": ["linear_attention", "full_attention"],
+    "mlp_layer_types": ["dense", "sparse"], "linear_num_heads": 4, "linear_head_dim": 12, "num_expert_group": 3,
+    "topk_group": 2, "num_experts_per_token": 2, "num_key_value_heads": 4, "head_dim": 8,
+}  # fmt: skip
 EXCEPTIONS: dict[str, dict[str, Any]] = {
     "blt": {
         "encoder_hash_byte_group_vocab": 64,
@@ -75,7 +89,6 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     },
     "hunyuan_v1_dense": {"head_dim": HEAD},
     "hunyuan_v1_moe": {"head_dim": HEAD, "moe_topk": 2, "num_experts": 6},
-    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "longcat_flash": {"zero_expert_num": 2, "moe_topk": 3},
     "ministral": {"head_dim": HEAD},
     "reformer": {"axial_pos_embds_dim": [16, 48], "axial_pos_shape": [8, 16], "attention_head_size": HEAD},
@@ -84,7 +97,42 @@ EXCEPTIONS: dict[str, dict[str, Any]] = {
     },
     "xlm": {"emb_dim": HIDDEN, "causal": True},
     "zaya": {"num_experts_per_tok": 1, "router_hidden_size": 32},
-    "zamba2": {"attention_hidden_size": 2 * HIDDEN, "attention_head_dim": 2 * HIDDEN // HEADS},
+    # Hybrids have a layer of each kind.
+    "bailing_hybrid": _KIMI | {"num_nextn_predict_layers": 0},
+    "bamba": _MAMBA2 | {"attn_layer_indices": [1]},
+    "falcon_h1": _MAMBA2 | {"mamba_d_ssm": 128, "ssm_multipliers": [1.5, 0.9, 1.1, 1.2, 0.8]},
+    "falcon_mamba": _MAMBA,
+    "granitemoehybrid": _MAMBA2 | {"layer_types": ["mamba", "attention"]},
+    "jamba": {
+        "attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1,
+        "mamba_d_state": 12, "mamba_dt_rank": 5,
+    },
+    "kimi_linear": _KIMI,
+    "lfm2": {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"], "block_auto_adjust_ff_dim": False},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "mamba": _MAMBA,
+    "mamba2": {"num_heads": 4, "head_dim": 32, "expand": 2, "state_size": 12, "n_groups": 2, "chunk_size": 4},
+    "nemotron_h": {
+        "layers_block_type": ["mamba", "attention", "mlp"], "mamba_num_heads": 4, "mamba_head_dim": 32,
+        "ssm_state_size": 12, "n_groups": 2, "chunk_size": 4,
+    },
+    "olmo_hybrid": _DELTA | {"linear_num_key_heads": 4},
+    "qwen3_5_moe_text": _DELTA,
+    "qwen3_5_text": _DELTA,
+    "qwen3_next": _DELTA,
+    "recurrent_gemma": {"num_hidden_layers": 3, "lru_width": HIDDEN, "num_key_value_heads": 1},
+    "rwkv": {"attention_hidden_size": HIDDEN, "rescale_every": 1},
+    "xlstm": {"qk_dim_factor": 1.0},
+    "zamba": {
+        "num_hidden_layers": 4, "layers_block_type": ["mamba", "hybrid"] * 2, "attention_hidden_size": 2 * HIDDEN,
+        "attention_head_dim": 2 * HIDDEN // HEADS, "mamba_d_state": 12, "mamba_dt_rank": 5,
+        "num_key_value_heads": HEADS,
+    },
+    "zamba2": {
+        "layers_block_type": ["mamba", "hybrid"], "attention_hidden_size": 2 * HIDDEN,
+        "attention_head_dim": 2 * HIDDEN // HEADS, "mamba_d_state": 12, "mamba_headdim": 32, "n_mamba_heads": 4,
+        "mamba_ngroups": 2, "mamba_expand": 2, "chunk_size": 4, "num_mem_blocks": 1, "num_key_value_heads": HEADS,
+    },
 }  # fmt: skip
 """What a type needs besides, because its default config is none of a model, or because its sizes hang together."""
 
